@@ -28,7 +28,14 @@ def names_checked(callee: Callee) -> Callee:
     return _checked(callee, callee.__name__)  # type: ignore[return-value]
 
 
-def _checked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def names_checked_beside(elsewhere: Callable[[str], str]) -> Callable[[Callee], Callee]:
+    """The same, where ``elsewhere`` says of an unknown argument what else has it; "" where nothing does."""
+    return lambda callee: _checked(callee, callee.__name__, elsewhere)  # type: ignore[return-value]
+
+
+def _checked(
+    function: Callable[..., Any], name: str, elsewhere: Callable[[str], str] = lambda word: ""
+) -> Callable[..., Any]:
     parameters = signature(function).parameters.values()
     if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):  # what it does not know it hands on
         return function
@@ -39,7 +46,8 @@ def _checked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         if not kwargs.keys() <= set(known):
             wrong = next(word for word in kwargs if word not in known)
             expected = f"one of {', '.join(known)}"
-            raise UnknownArgument(wrong, f"an argument that {name} doesn't have", expected, did_you_mean(wrong, known))
+            do = elsewhere(wrong) or did_you_mean(wrong, known)
+            raise UnknownArgument(wrong, f"an argument that {name} doesn't have", expected, do)
         return function(*args, **kwargs)
 
     return call

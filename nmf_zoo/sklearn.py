@@ -165,6 +165,10 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             warnings.simplefilter("ignore", NmfZooWarning)
             return self._declare(X)
 
+    def _labels(self) -> dict[str, Any]:
+        """The names of the features, where X had some."""
+        return {"feature": getattr(self, "feature_names_in_", None)}
+
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
@@ -260,11 +264,13 @@ class GammaPoissonNMF(_Factorisation):
         self.mean_h_ = mean / mean_w if self.mean_h is None else self._positive("mean_h")
 
     def _declare(self, X: Any) -> pm.Model:
-        of_w, of_h = (self.alpha_w, self.mean_w), (self.alpha_h, self.mean_h_)
-        return gamma_nmf(X, self.n_components, alpha_w=of_w[0], mean_w=of_w[1], alpha_h=of_h[0], mean_h=of_h[1])
+        of_w: dict[str, Any] = {"alpha_w": self.alpha_w, "mean_w": self.mean_w}
+        of_h: dict[str, Any] = {"alpha_h": self.alpha_h, "mean_h": self.mean_h_}
+        return gamma_nmf(X, self.n_components, **of_w, **of_h, coords=self._labels())
 
     def _declare_stream(self, n_features: int) -> pm.Model:
-        return gap(None, self.n_components, alpha_h=self.alpha_h, mean_h=self.mean_h_, shape=(n_features, 1))
+        of_h: dict[str, Any] = {"alpha_h": self.alpha_h, "mean_h": self.mean_h_}
+        return gap(None, self.n_components, **of_h, shape=(n_features, 1), coords=self._labels())
 
     def _streamable(self, X: Any, n_seen: int) -> Any:
         """Numbers between two counts become the upper one with the probability of their fraction: E[count] = x."""
@@ -342,12 +348,13 @@ class ItakuraSaitoNMF(_Factorisation):
     def _declare(self, X: Any) -> pm.Model:
         of_w = {} if self.alpha_w is None else {"alpha_w": self._positive("alpha_w"), "beta_w": self.alpha_w}
         with under_names(alpha_h="alpha", beta_h="beta"):
-            return is_nmf(X, self.n_components, alpha_h=self.alpha, beta_h=self.beta_, **of_w)
+            of_h: dict[str, Any] = {"alpha_h": self.alpha, "beta_h": self.beta_}
+            return is_nmf(X, self.n_components, **of_h, **of_w, coords=self._labels())
 
     def _declare_stream(self, n_features: int) -> pm.Model:
-        shape = (n_features, 1)
+        of_h: dict[str, Any] = {"alpha_h": self.alpha, "beta_h": self.beta_}
         with under_names(alpha_h="alpha", beta_h="beta"):
-            return is_nmf(None, self.n_components, alpha_h=self.alpha, beta_h=self.beta_, shape=shape)
+            return is_nmf(None, self.n_components, **of_h, shape=(n_features, 1), coords=self._labels())
 
     def _mean(self, group: Any) -> np.ndarray:
         return group["H_mean"].isel(chain=0).to_numpy()

@@ -10,10 +10,12 @@ import pandas as pd
 import xarray as xr
 from scipy.optimize import linear_sum_assignment, nnls
 
+from nmf_zoo import _compat
 from nmf_zoo.diagnostics.align import align
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import with_row_labels
 from nmf_zoo.results.channels import same_words
+from nmf_zoo.results.components import mean_weights
 from nmf_zoo.results.factor_draws import factor_dims
 from nmf_zoo.results.matching import ALIKE
 from nmf_zoo.results.posterior import INTERVAL, posterior_group
@@ -61,7 +63,7 @@ def match(idata: Any, catalogue: Any, *, weights: str = "W", activations: str = 
     ----------
     idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
     catalogue : DataFrame (feature, entry), DataArray or array, >= 0. Rows labelled like the features of W may be in any
-        order, and may be more
+        order, and may be more. An earlier result stands for its mean of W
     weights, activations : names of the two factors
 
     Returns
@@ -171,17 +173,25 @@ def _unit(array: Array) -> Array:
     return np.divide(array, length, out=np.zeros(array.shape), where=length > 0)
 
 
+def is_counted(labels: Any) -> bool:
+    """Whether they are 0, 1, 2, ..., and say nothing."""
+    return bool(np.array_equal(np.asarray(labels), np.arange(len(labels))))
+
+
 def _read_catalogue(catalogue: Any, features: Array) -> pd.DataFrame:
-    """(feature, entry) in the order of the result's features."""
+    """(feature, entry) in the order of the result's features, by place where either has no labels."""
+    if isinstance(catalogue, _compat.INFERENCE_DATA):
+        catalogue = mean_weights(catalogue)
     if isinstance(catalogue, xr.DataArray) and catalogue.ndim == 2:
         catalogue = catalogue.to_pandas()
     table = with_row_labels(pd.DataFrame(catalogue))
-    is_labelled = isinstance(catalogue, pd.DataFrame) and not isinstance(table.index, pd.RangeIndex)
+    is_labelled = isinstance(catalogue, pd.DataFrame) and not is_counted(table.index)
     if is_labelled and (words := same_words(features, table.index)):  # in any of their spellings
         table, features = table.set_axis(words[1], axis=0), np.array(words[0])
-    if is_labelled and set(features.tolist()) <= set(table.index) and table.index.is_unique:
+    is_same = table.index.tolist() == features.tolist()
+    if is_labelled and not is_same and set(features.tolist()) <= set(table.index) and table.index.is_unique:
         table = table.loc[features.tolist()]
-    elif len(table) != len(features):
+    elif len(table) != len(features) or (is_labelled and not is_same and not is_counted(features)):
         got = f"{len(table)} rows{' with other labels' if is_labelled else ''}"
         raise InputError("catalogue", got, f"the {len(features)} features of the result, or rows labelled like them")
     numbers = table.to_numpy(dtype=np.float64) if all(kind.kind in "biuf" for kind in table.dtypes) else None

@@ -16,10 +16,13 @@ import xarray as xr
 from nmf_zoo.diagnostics.invariants import ess, rhat
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.files import check_place, replacing
+from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import component_order, describe_shown, draws_in_order
 from nmf_zoo.results.components import with_known_weights
 from nmf_zoo.results.factor_draws import factor_dims
-from nmf_zoo.results.posterior import draws_or_means
+from nmf_zoo.results.posterior import draws_or_means, variable_of
+from nmf_zoo.structure import Array
+from nmf_zoo.structure.offsets import Listed, Offset, Outer, offset_table, sides_of
 
 FORMATS = ("csv", "parquet")
 README = "README.md"
@@ -40,6 +43,8 @@ TABLES = {
     "shares": "the columns of W, each summing to 1: what a component is made of",
     "exposures": "what a component adds to a sample, over all features, in units of the data",
 }
+PER_EXPOSURE = "what a component adds to a sample where the exposure is 1, over all features: not in units of the data"
+EXPOSURE = "exposure * ("  # in what a result says of its model
 NAME = re.compile(r"[\w\-]+")
 OF_CNMF = re.compile(r"[\w\-]+\.(usages|spectra|gene_spectra_tpm)\.k_\d+\.dt_2_0(\.consensus)?\.txt")
 MILLION = 1e6  # transcripts
@@ -50,6 +55,7 @@ def export(
     idata: Any,
     folder: str | Path,
     *,
+    model: Any = None,
     format: Literal["csv", "parquet"] = "csv",
     chain: int | None = None,
     diagnostics: bool | None = None,
@@ -64,6 +70,8 @@ def export(
     ----------
     idata : result of :func:`~nmf_zoo.sample`, :func:`~nmf_zoo.fit` or :func:`~nmf_zoo.align`, or anyone's draws
     folder : where to write, a new folder. It appears when it is complete
+    model : the model that ``idata`` came from. Needed for exposures in units of the data where it has ``exposure=``,
+        which is in the model and not in the result
     format : "csv", or "parquet", for which pyarrow must be installed
     chain : whose draws; None for the chains that are in the mode of the best one, of a fit for the best restart
     diagnostics : whether to tell R-hat and effective draws of every cell; None where these are 20,000 at the most
@@ -78,7 +86,8 @@ def export(
     -------
     The folder, with ``components``, ``W``, ``H``, ``shares`` and ``exposures`` (as far as the result has them), each
     with labels and the columns mean, sd, q05, q50, q95, r_hat and ess, and a ``README.md`` that explains them.
-    Components are in the result's order. A cell that means nothing is empty: of a point estimate all but the mean
+    Components are in the result's order. A cell that means nothing is empty: of a point estimate, and after
+    ``keep="moments"``, all but the mean
 
     Raises
     ------
@@ -96,8 +105,14 @@ def export(
     check_export(folder, format, overwrite, cnmf)
     draws_or_means(idata)  # says what is missing
     chains = [with_known_weights(idata, one, weights) for one in draws_in_order(idata, chain, weights, activations)]
-    source = _Source(chains, weights, activations)
+    exposure = None if model is None else _exposure_of(model, idata, weights, activations)
+    is_per_exposure = model is None and EXPOSURE in str(idata.attrs.get("model"))
+    source = _Source(chains, weights, activations, exposure, is_per_exposure)
     tables = dict(_tables(source, _is_judged(source, diagnostics)))
+    if is_per_exposure and "exposures" in tables:
+        said = "exposures are what components add where the exposure is 1, not in units of the data"
+        text = f"export: the model has an exposure, and {said}: give the model (in the shell: --data, --exposure)"
+        warnings.warn(text, NmfZooWarning, stacklevel=2)
     order = component_order(idata, weights, activations)
     whose = f"chain {chains[0]['chain'].item()}" if chain is not None or order is None else describe_shown(order, idata)
     with replacing(folder, "folder") as partial:
@@ -137,6 +152,8 @@ class _Source(NamedTuple):
     chains: Sequence[xr.Dataset]
     weights: str
     activations: str
+    exposure: Offset | None
+    is_per_exposure: bool
 
     @property
     def has_weights(self) -> bool:
@@ -156,11 +173,49 @@ class _Source(NamedTuple):
         own = [one[name].isel({component: at}, drop=True).compute() for one in self.chains]
         return own[0] if len(own) == 1 else xr.concat(own, dim="chain", join="override")
 
+    def exposures(self, W: xr.DataArray, H: xr.DataArray, feature: Any, obs: Any) -> xr.DataArray:
+        """(chain, draw, obs) of one component: h_kn times the sum of exposure_fn w_fk over the features."""
+        sides = None if self.exposure is None else sides_of(self.exposure)
+        if self.exposure is None or sides is not None:
+            of_features, of_samples = (1.0, 1.0) if sides is None else (sides.of_features[:, 0], sides.of_samples[0])
+            return (W * _along(of_features, feature)).sum(feature) * H * _along(of_samples, obs)
+        table = xr.DataArray(offset_table(self.exposure, (W.sizes[feature], H.sizes[obs]), 1.0), dims=(feature, obs))
+        return W.dot(table, dim=feature) * H
+
+
+def _along(values: Any, dim: Any) -> Any:
+    """A number, or one for each place along a dim."""
+    return float(np.ravel(values)[0]) if np.size(values) == 1 else xr.DataArray(values, dims=(dim,))
+
+
+def _exposure_of(model: Any, idata: Any, weights: str, activations: str) -> Offset | None:
+    """The model's, held against the draws; InputError where it can't be summed over the features."""
+    structure, group = read(model), draws_or_means(idata)
+    names, exposure = (structure.W.name, structure.H.name), structure.likelihood.exposure
+    if {*names} != {weights, activations}:
+        got = f"one whose factors are {' and '.join(names)}"
+        raise InputError("model", got, f"{weights} and {activations}", "name the factors: weights=, activations=")
+    for factor in (structure.W, structure.H):
+        if factor.name in group:
+            variable_of(group, factor.name, factor.variable_shape)
+    if isinstance(exposure, Listed):
+        raise InputError("model", "an exposure of listed cells alone", "one of all cells", "leave the model out")
+    return exposure if exposure is None or names == (weights, activations) else _turned(exposure)
+
+
+def _turned(exposure: Array | Outer) -> Array | Outer:
+    """Of the transposed X."""
+    if isinstance(exposure, Outer):
+        return Outer(of_features=exposure.of_samples.T, of_samples=exposure.of_features.T)
+    return np.atleast_2d(exposure).T
+
 
 def _is_judged(source: _Source, diagnostics: bool | None) -> bool:
     if diagnostics is None and source.n_cells > MOST_JUDGED:
         said = f"{source.n_cells:,} cells are many to judge one by one"
-        text = f"export: {said}; r_hat and ess are left empty (diagnostics=True tells them, at 2 ms each)"
+        text = (
+            f"export: {said}; r_hat and ess are left empty (diagnostics=True, --diagnostics, tells them, at 2 ms each)"
+        )
         warnings.warn(text, NmfZooWarning, stacklevel=3)
         return False
     return diagnostics is not False
@@ -186,7 +241,8 @@ def _tables(source: _Source, is_judged: bool) -> Iterator[tuple[str, pd.DataFram
         if dims.obs is not None:
             H = source.draws(source.activations, dims.own, at)
             parts["H"].append(_cells(H, dims.obs, "sample", label, is_judged))
-            parts["exposures"].append(_cells(sums * H, dims.obs, "sample", label, is_judged))
+            added = source.exposures(W, H, dims.feature, dims.obs)
+            parts["exposures"].append(_cells(added, dims.obs, "sample", label, is_judged))
             sizes[-1] = sums * H.sum(dims.obs)
     totals = xr.concat(sizes, dim=dims.component)
     whole = totals.sum(dims.component)
@@ -206,12 +262,12 @@ def _labels(array: xr.DataArray, dim: Any) -> np.ndarray:
 
 
 def _cells(draws: xr.DataArray, dim: Any, called: str, component: Any, is_judged: bool) -> pd.DataFrame:
-    """One row for each cell along ``dim``; all but the mean is NaN of a single draw."""
+    """One row for each cell along ``dim``; all but the mean is NaN of a single draw of each chain."""
     labels = _labels(draws, dim)
     array = draws.transpose("chain", "draw", dim).to_numpy().astype(np.float64)
     flat = array.reshape(-1, array.shape[2])
     table = pd.DataFrame({"component": component, called: labels, "mean": flat.mean(axis=0)})
-    many = len(flat) > 1
+    many = array.shape[1] > 1  # of each chain: how the means of several differ is no interval
     table["sd"] = flat.std(axis=0, ddof=1) if many else np.nan
     quantiles = np.quantile(flat, list(QUANTILES.values()), axis=0) if many else np.full((3, flat.shape[1]), np.nan)
     for name, values in zip(QUANTILES, quantiles, strict=True):
@@ -251,13 +307,15 @@ def _wide(table: pd.DataFrame, rows: str) -> pd.DataFrame:
 def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source) -> str:
     """The README: which tables there are, and what their columns are."""
     n_draws = sum(one.sizes["draw"] for one in source.chains)
+    kept = f"{n_draws:,} draws in all" if n_draws > len(source.chains) else "means, or a point, and no draws"
     lines = [
         "# Tables of a factorisation X ~ W H",
         "",
-        f"Written by nmf_zoo, of {whose}: {n_draws:,} draws in all.",
+        f"Written by nmf_zoo, of {whose}: {kept}.",
         "",
     ]
-    lines += [f"- `{name}.{format}`: {TABLES[name]} ({len(table):,} rows)" for name, table in tables.items()]
+    said = TABLES | ({"exposures": PER_EXPOSURE} if source.is_per_exposure else {})
+    lines += [f"- `{name}.{format}`: {said[name]} ({len(table):,} rows)" for name, table in tables.items()]
     lines += [
         "",
         "Components are numbered alike in all of them, and as in every other table and picture of the result.",
@@ -266,4 +324,6 @@ def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source:
     lines += ["| column | what it is |", "|---|---|", "| component | label or number of the component |"]
     lines += ["| feature | label of the feature, a row of X |", "| sample | label of the sample, a column of X |"]
     lines += [f"| {name} | {text} |" for name, text in COLUMNS.items()]
-    return "\n".join([*lines, "", "An empty cell means nothing there: of a point estimate all but the mean.", ""])
+    return "\n".join(
+        [*lines, "", "An empty cell means nothing there: of a point estimate or of means alone all but the mean.", ""]
+    )

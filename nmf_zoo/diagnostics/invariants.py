@@ -19,6 +19,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo.errors import InputError
 from nmf_zoo.labels import in_words
 from nmf_zoo.results.groups import CHECKED_LABELS, DRAWS_ARE, FOLLOWED, PARTICLES
 
@@ -61,6 +62,10 @@ def summarise(idata: Any) -> pd.DataFrame:
     -------
     DataFrame with columns mean, sd, rhat, ess_bulk, ess_tail and rows ``lp``, ``mean[row, col]``, ...
     """
+    is_result = isinstance(idata, _compat.INFERENCE_DATA)
+    if not is_result or "sample_stats" not in _compat.group_names(idata):
+        got = "no group sample_stats" if is_result else type(idata).__name__
+        raise InputError("idata", got, "the result of nz.sample", "of other draws az.summary tells more")
     return summarise_draws(invariants(idata))
 
 

@@ -53,7 +53,10 @@ def sparseness(matrix: Any) -> float:
     >>> nz.sparseness([[0.0, 3.0], [0.0, 0.0]])
     1.0
     """
-    entries = np.abs(np.asarray(matrix, dtype=np.float64)).ravel()
+    try:
+        entries = np.abs(np.asarray(matrix, dtype=np.float64)).ravel()
+    except (TypeError, ValueError):
+        raise InputError("matrix", type(matrix).__name__, "an array of numbers") from None
     if entries.size < 2 or not np.all(np.isfinite(entries)) or not np.any(entries):
         raise InputError("matrix", f"{entries.size} entries", "two finite ones or more, not all 0")
     root = np.sqrt(entries.size)

@@ -103,6 +103,13 @@ def renamed(word: Any) -> str:
     return f"{word!r} is now {new!r}" if new else ""
 
 
+def option_of(word: str, verb: str) -> str:
+    """How an option of a verb's engines is given, of the first that has it; "" of any other word."""
+    options = (entry.options for entry in entries(verb))
+    owner = next((kind.__name__ for kind in options if word in {field.name for field in fields(kind)}), None)
+    return "" if owner is None else f"it is an option of engines, e.g. engine=nz.{owner}({word}=...)"
+
+
 def of_projection(structure: Factorisation) -> list[str]:
     """Names of the engines that fold new samples in where none is asked for, in the order in which they are tried."""
     found = [fitting(named(name), structure)[0] for name in names()]
@@ -291,4 +298,5 @@ def _unknown(engine: Any, verb: str) -> InputError:
             do = f"it is now {FORMERLY[entry.name, verb]!r}, or {do}"
         return InputError("engine", repr(entry.name), f"one of {known} for {verb}()", do)
     classes = list(dict.fromkeys(entry.options.__name__ for entry in entries(verb)))
-    return not_one_of("engine", engine, known, f", or options of {classes}", SEE_TABLE)
+    do = f"write nz.{engine.__name__}()" if getattr(engine, "__name__", "") in classes else SEE_TABLE
+    return not_one_of("engine", engine, known, f", or options of {classes}", do)

@@ -18,9 +18,10 @@ import scipy.sparse
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.labels import FORMER, hint_of, writable_labels
 from nmf_zoo.memory import PER_LABEL, require_memory
-from nmf_zoo.models.matrices import COLUMNS, ROWS
+from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_labels
 from nmf_zoo.models.observed import Observed, read_dense, read_listed
 from nmf_zoo.models.offsets import Offset, check_offset
+from nmf_zoo.results.channels import MOST_CHANNELS, channels_of
 
 Array = np.ndarray
 Labels = dict[str, Array]
@@ -87,7 +88,9 @@ def check_inputs(
         check_sparse_accepted(sparse, cells)
     else:
         cells, labels, found = read_dense(X, mask, observed, is_counts)
-    labels = labels | read_coords(coords)
+    given = read_coords(coords)
+    check_same_labels("mask", read_labels(mask)[1], {dim: given[dim] for dim in given.keys() - labels.keys()})
+    labels = labels | given
     matrix_shape = check_shape(found, shape, labels)
     check_size(rank, matrix_shape)
     rank = check_rank(rank, matrix_shape, cells is not None, is_low_rank)
@@ -100,6 +103,7 @@ def check_inputs(
         coords=check_labels(labels, (matrix_shape[0], rank, matrix_shape[1])),
     )
     note_repeats(labels)
+    note_channels(labels)
     note_empty(cells, matrix_shape, in_time)
     return inputs
 
@@ -111,6 +115,13 @@ def check_sparse_accepted(accepted: str, cells: Observed) -> None:
     if accepted == "stored" and cells.is_complete:
         expected = "a dense one, or observed='stored' if only stored cells were observed: its likelihood sees zeros"
         raise InputError("X", "a sparse matrix", expected, "use X.toarray() if the others are zeros")
+
+
+def note_channels(labels: Labels) -> None:
+    """Channels of mutations in the columns are taken for samples, which nobody means."""
+    columns = labels.get(COLUMNS, ())
+    if len(columns) <= MOST_CHANNELS and channels_of(columns) is not None:
+        note("X: the columns are channels of mutations, and features belong into the rows: transpose it")
 
 
 def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool) -> None:

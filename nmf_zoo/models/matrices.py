@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pandas as pd
 import scipy.sparse
 import xarray as xr
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, shown
 from nmf_zoo.labels import FORMER, OBS
 from nmf_zoo.sparse import read_sparse
 
@@ -97,6 +98,11 @@ def flat_labels(index: pd.Index) -> Array:
 
 def as_matrix(name: str, given: Any) -> Array:
     """An array with two axes, both of positive length."""
+    if isinstance(given, str | PathLike):
+        raise InputError(name, f"the text {shown(str(given))}", "a matrix (feature, obs)", "read the file first")
+    if hasattr(given, "shape") and not hasattr(given, "__array__"):
+        do = "nz.tl.nmf takes it; or give its counts, samples in columns" if hasattr(given, "obsm") else ""
+        raise InputError(name, f"an object of type {type(given).__name__}", "a matrix (feature, obs)", do)
     try:
         values = np.asarray(given)
     except ValueError as error:

@@ -39,23 +39,35 @@ def check_offset(
 ) -> Offset | None:
     """Exposure (> 0, ``positive``) or background (>= 0): an array that broadcasts to ``shape``, with the labels of X.
 
-    A tuple is an outer product, whose shapes are (F, 1) and (1, N); a sparse matrix belongs to a sparse X of which
-    only listed cells were observed.
+    A tuple is an outer product, whose shapes are (F, 1) and (1, N) or (N,); a sparse matrix belongs to a sparse X of
+    which only listed cells were observed.
     """
     if value is None:
         return None
     if scipy.sparse.issparse(value):
         return PerCell(check_numbers(name, of_listed(name, value, shape, seen), positive))
     parts = value if is_pair(value) else (value,)
+    if isinstance(value, tuple) and len(parts) == 1:
+        refuse_ragged(name, value)
     arrays = [check_numbers(name, read_array(name, part, shape, labels), positive) for part in parts]
-    return OuterProduct(*arrays) if len(arrays) > 1 else arrays[0]
+    return OuterProduct(*map(np.atleast_2d, arrays)) if len(arrays) > 1 else arrays[0]
 
 
 def is_pair(value: Any) -> bool:
-    """Two tables, of one column and of one row."""
+    """Two tables, of one column and of one row, which may have a single axis."""
     tables = value if isinstance(value, tuple) and len(value) == 2 else ()
     shapes = [shape_of(table) for table in tables]
-    return len(shapes) == 2 and len(shapes[0]) == len(shapes[1]) == 2 and shapes[0][1] == shapes[1][0] == 1
+    if len(shapes) != 2 or not shapes[1]:
+        return False
+    return len(shapes[0]) == 2 and shapes[0][1] == 1 and shapes[1][:-1] in ((), (1,))
+
+
+def refuse_ragged(name: str, value: tuple[Any, ...]) -> None:
+    """Arrays in a tuple that are neither a pair nor the rows of a table."""
+    shapes = [shape_of(part) for part in value]
+    if len(set(shapes)) > 1 and () not in shapes:
+        got, expected = f"a tuple of shapes {', '.join(map(str, shapes))}", "a pair, (features, 1) and (1, samples)"
+        raise InputError(name, got, expected, "e.g. of_features[:, None]")
 
 
 def shape_of(table: Any) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ def plot_rank(table: xr.Dataset) -> Any:
     axes.axvline(best, color=ACCENT, lw=1.0, label=f"best: {best}")
     ticks_of_ranks(axes, ranks)
     what = "held-out log-likelihood" if method == "holdout" else "log evidence"
-    axes.set(xlabel="components", ylabel=f"{what}, nats from that of {best} ({top:,.1f})")
+    axes.set(xlabel="components", ylabel=f"{what},\nnats from that of {best} ({top:,.1f})")
     axes.legend(frameon=False, fontsize=8)
     clear_frame(axes)
     return figure

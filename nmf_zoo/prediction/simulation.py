@@ -55,7 +55,7 @@ def refuse_flat(model: pm.Model) -> None:
     """Flat variables have no distribution to draw from."""
     for variable in model.free_RVs:
         if isinstance(variable.owner.op, FlatRV | HalfFlatRV):
-            do = f'fix it first: pm.do(model, {{"{variable.name}": value}})'
+            do = f'fix it first: pm.do(model, {{"{variable.name}": value}}), in the shell --given FILE'
             raise InputError(variable.name, "a flat density, which can't be drawn from", "a proper prior", do)
 
 

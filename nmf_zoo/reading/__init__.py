@@ -8,6 +8,6 @@ from __future__ import annotations
 from nmf_zoo.reading.check import check
 from nmf_zoo.reading.describe import describe
 from nmf_zoo.reading.observed import constant_data, observed_data
-from nmf_zoo.reading.read import read
+from nmf_zoo.reading.read import model_here, read
 
-__all__ = ["check", "constant_data", "describe", "observed_data", "read"]
+__all__ = ["check", "constant_data", "describe", "model_here", "observed_data", "read"]

@@ -26,6 +26,14 @@ OWN_TRANSFORMS = (
 )
 
 
+def model_here(model: pm.Model | None) -> pm.Model:
+    """The model that was given, else the one in whose context this is."""
+    found = pm.Model.get_context(error_if_none=False) if model is None else model
+    if found is None:
+        raise InputError("model", "none, and no model's context", "a pm.Model", "give it by name, model=")
+    return found
+
+
 def read(model: pm.Model) -> Factorisation:
     """The factorisation that ``model`` declares.
 

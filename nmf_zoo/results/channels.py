@@ -216,6 +216,7 @@ ID83 = Channels(
 # ----------------------------------------------------------------------------------------------------------------------
 
 CHANNELS = {table.name: table for table in (SBS96, DBS78, ID83)}
+MOST_CHANNELS = max(len(table.names) for table in CHANNELS.values())
 
 
 def channels_of(labels: Iterable[object]) -> Channels | None:

@@ -75,8 +75,8 @@ def top_features(
     order = np.argsort(-_score(by, weight, share), axis=0, kind="stable")[:n]
     tables = []
     for k, top in enumerate(order.T):
-        few = [_few_shares(W, dims.feature, top, {dims.component: k}) for W in of_chains]
-        tables.append(_ranked(weight, share, np.concatenate(few), top, k))
+        few = [_few_shares(W, dims.feature, top, {dims.component: k}) for W in of_chains if W.sizes["draw"] > 1]
+        tables.append(_ranked(weight, share, few, top, k))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -97,11 +97,13 @@ def _few_shares(W: xr.DataArray, feature: Any, top: np.ndarray, component: dict[
 
 
 def joined(chains: Iterable[xr.Dataset]) -> xr.Dataset:
-    """The draws of several chains as those of one, (1, draws of all, ...)."""
+    """The draws of several chains as those of one, (1, draws of all, ...); of their means one mean."""
     parts = [one.assign_coords(chain=[0]) for one in chains]
     if len(parts) == 1:
         return parts[0]
     whole = xr.concat(parts, dim="draw")
+    if all(one.sizes["draw"] == 1 for one in parts):  # how chains' means differ is no interval
+        return whole.mean("draw", keepdims=True).assign_coords(draw=[0])
     return whole.assign_coords(draw=np.arange(whole.sizes["draw"]))
 
 
@@ -113,10 +115,12 @@ def _score(by: str, weight: xr.DataArray, share: xr.DataArray) -> np.ndarray:
     return p * np.log(np.where(p > 0, p, 1.0) / np.where(mean > 0, mean, 1.0))
 
 
-def _ranked(weight: xr.DataArray, share: xr.DataArray, draws: np.ndarray, order: np.ndarray, k: int) -> pd.DataFrame:
-    """A component's top features in ``order``; ``draws`` (draw, feature) are those of their shares."""
+def _ranked(
+    weight: xr.DataArray, share: xr.DataArray, draws: list[np.ndarray], order: np.ndarray, k: int
+) -> pd.DataFrame:
+    """A component's top features in ``order``; ``draws`` (draw, feature) of each chain are those of their shares."""
     feature, component = weight.dims
-    low, high = np.quantile(draws, INTERVAL, axis=0) if len(draws) > 1 else np.full((2, len(order)), np.nan)
+    low, high = np.quantile(np.concatenate(draws), INTERVAL, axis=0) if draws else np.full((2, len(order)), np.nan)
     return pd.DataFrame(
         {
             "component": _labels(weight, component)[k],

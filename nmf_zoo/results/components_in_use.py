@@ -103,7 +103,7 @@ def components_in_use(
             "probability": is_used.mean("draw"),
         }
     )
-    return table.assign_attrs(_answer(count.to_numpy().ravel(), logs.sizes["component"], least))
+    return table.assign_attrs(_answer(count.to_numpy(), logs.sizes["component"], least))
 
 
 def _chosen(idata: Any, chain: int | None, weights: str, activations: str, relevance: str | None) -> xr.Dataset:
@@ -140,10 +140,11 @@ def _relevances(group: xr.Dataset, name: str, rank: int, *, is_asked: bool) -> x
 
 
 def _answer(counts: np.ndarray, rank: int, least: float) -> dict[str, Any]:
+    """In words, of (chain, draw) counts."""
     values, times = np.unique(counts, return_counts=True)
     best = int(values[np.argmax(times)])
     lower, upper = (int(end) for end in np.quantile(counts, INTERVAL, method="inverted_cdf"))
-    spread = f" (90 % interval {lower} to {upper})" if counts.size > 1 else ""
+    spread = f" (90 % interval {lower} to {upper})" if counts.shape[1] > 1 else ""
     are = f"component{'s' if rank > 1 else ''} {'is' if best == 1 else 'are'} in use"
     said = f"{best} of {rank} {are}{spread}: at least {least:.3g} times the largest."
     return {"count": best, "lower": lower, "upper": upper, "answer": said}

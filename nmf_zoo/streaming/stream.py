@@ -21,7 +21,7 @@ from nmf_zoo.inference.registry import entries, fitting, named, names, verdict
 from nmf_zoo.inference.shared.sample_blocks import read_ahead
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
 from nmf_zoo.options import names_checked
-from nmf_zoo.reading import read
+from nmf_zoo.reading import model_here, read
 from nmf_zoo.results.groups import LEADING, as_dataset, pack, variable_dims
 from nmf_zoo.results.run_attributes import model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import MEAN, SD
@@ -151,7 +151,7 @@ def stream(
     >>> stream.result().posterior["W"].dims
     ('chain', 'draw', 'feature', 'component')
     """
-    structure, exposures = _apart(read(pm.modelcontext(model)))
+    structure, exposures = _apart(read(model_here(model)))
     chosen, options = _resolve(engine, structure)
     if exposures is not None and not (can := chosen.takes_exposures(structure)):
         raise UnsupportedModel(_refusal(chosen.name, can.reason))

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,13 +19,13 @@ from nmf_zoo.diagnostics.convergence import warn_unconverged
 from nmf_zoo.diagnostics.longer import what_lacks
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.evidence import chib
-from nmf_zoo.inference.registry import require_support, resolve_engine, verdict
+from nmf_zoo.inference.registry import option_of, require_support, resolve_engine, verdict
 from nmf_zoo.inference.shared.joint import log_joints
 from nmf_zoo.kernels.random.keyed_rng import seed_key
-from nmf_zoo.options import names_checked
+from nmf_zoo.options import names_checked_beside
 from nmf_zoo.prediction.misfit import coverage_attribute
 from nmf_zoo.prediction.pointwise import add_log_likelihood, finest
-from nmf_zoo.reading import constant_data, observed_data, read
+from nmf_zoo.reading import constant_data, model_here, observed_data, read
 from nmf_zoo.results.beginnings import SEARCH
 from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
@@ -62,7 +63,7 @@ from nmf_zoo.verbs.fit_blocks import fit_blocks
 from nmf_zoo.verbs.starts import beginnings, chain_search, left_of, searched_starts, starts_of
 
 
-@names_checked
+@names_checked_beside(partial(option_of, verb="sample"))
 def sample(
     draws: int = 1000,
     *,
@@ -166,7 +167,7 @@ def sample(
     """
     if isinstance(draws, pm.Model):
         raise InputError("draws", "a pm.Model", "an integer >= 1", "give the model by name, nz.sample(model=m)")
-    model = pm.modelcontext(model)
+    model = model_here(model)
     check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), thin=(thin, 1))
     cores = _cores(cores)
     structure = read(model)
@@ -264,7 +265,7 @@ def sample(
     return idata
 
 
-@names_checked
+@names_checked_beside(partial(option_of, verb="fit"))
 def fit(
     model: pm.Model | None = None,
     *,
@@ -324,7 +325,7 @@ def fit(
     holds the objective per iteration, the residual, whether it converged, its status, the reason, and VB's parameters.
     A best restart that stopped at ``max_iter`` is worth a warning.
     """
-    model = pm.modelcontext(model)
+    model = model_here(model)
     check_counts(max_iter=(max_iter, 1), restarts=(restarts, 1), draws=(draws, 1))
     check_tol(tol)
     structure = read(model)

@@ -25,7 +25,7 @@ from nmf_zoo.diagnostics.invariants import ess, summarise
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.inference.registry import is_maximised, named, require_support, resolve_engine, verb_of
 from nmf_zoo.options import names_checked
-from nmf_zoo.reading import read
+from nmf_zoo.reading import model_here, read
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.results.posterior import open_posterior
 from nmf_zoo.runtime.arguments import check_counts, check_memory, check_runs
@@ -122,7 +122,7 @@ def compare_engines(
     >>> list(found.table.index)
     ['gibbs', 'vb']
     """
-    model = pm.modelcontext(model)
+    model = model_here(model)
     check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), max_iter=(max_iter, 1))
     structure, labelled = read(model), _labels(engines)
     for engine in labelled.values():

@@ -24,7 +24,7 @@ from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, c
 from nmf_zoo.inference.registry import entries, renamed, stands_for, verdict
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.options import names_checked
-from nmf_zoo.reading import constant_data, observed_data, read
+from nmf_zoo.reading import constant_data, model_here, observed_data, read
 from nmf_zoo.results.groups import LEADING, as_dataset, data_groups, pack
 from nmf_zoo.results.posterior import INTERVAL
 from nmf_zoo.runtime.arguments import check_counts, check_possible, entropy_of
@@ -88,7 +88,7 @@ def evidence(
     >>> round(nz.evidence(model, "enumeration", random_seed=1).attrs["log_evidence"], 6)
     -7.609174
     """
-    model = pm.modelcontext(model)
+    model = model_here(model)
     chosen, options = resolve_method(method)
     if chains is not None:
         check_counts(chains=(chains, 1))

@@ -45,7 +45,7 @@ from nmf_zoo.inference.evidence.posterior_runs import Draws, FactorPair, LogJoin
 from nmf_zoo.inference.registry import verdict
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.memory import require_memory
-from nmf_zoo.reading import read
+from nmf_zoo.reading import model_here, read
 from nmf_zoo.results.beginnings import OPTIMUM_OF_CHAIN, search_group
 from nmf_zoo.results.matching import Components, cosines
 from nmf_zoo.results.modes import DECIDED, LEFT_OUT, MODES, UNDECIDED, describe_modes
@@ -134,7 +134,7 @@ def weigh_modes(
     >>> weighed["modes"]["share"].values
     array([1.])
     """
-    model = pm.modelcontext(model)
+    model = model_here(model)
     check_counts(draws=(draws, FEWEST), tune=(tune, 0))
     if cores is not None:
         check_counts(cores=(cores, 1))

@@ -61,7 +61,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
         BELOW | {"kernels", "reading", "inference", "labels"},
         {"numpy", "scipy", "pymc", "xarray"},
     ),
-    "diagnostics": (BELOW | {"labels"}, {"numpy", "pandas", "scipy", "xarray"}),
+    "diagnostics": (BELOW | {"labels", "reading"}, {"numpy", "pandas", "scipy", "xarray"}),
     "verbs": (
         {*BELOW_VERBS, "search", "diagnostics", "prediction", "sparse", "_compat"},
         {"numpy", "pandas", "pymc", "scipy", "xarray"},

@@ -104,6 +104,15 @@ def test_a_pair_may_be_nested_lists():
         nz.gamma_nmf(np.ones((F, N), int), K, exposure=([[1.0], [2.0, 3.0]], PER_SAMPLE.tolist()))
 
 
+def test_samples_of_a_pair_may_have_one_axis():
+    for of_samples in (PER_SAMPLE[0], pd.Series(PER_SAMPLE[0])):
+        found = nz.read(nz.gamma_nmf(np.ones((F, N), int), K, exposure=(PER_FEATURE, of_samples)))
+        np.testing.assert_array_equal(found.exposure_table(), PER_FEATURE * PER_SAMPLE)
+    said = rf"exposure: got a tuple of shapes \({F},\), \({N},\); expected a pair, \(features, 1\) and \(1, samples\)"
+    with pytest.raises(InputError, match=said):
+        nz.gamma_nmf(np.ones((F, N), int), K, exposure=(PER_FEATURE[:, 0], PER_SAMPLE[0]))
+
+
 def test_a_pair_stays_apart():
     """Multiplied out it would be an array of the size of X."""
     sparse = nz.read(models("both")[1]).likelihood.exposure

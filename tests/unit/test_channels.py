@@ -185,3 +185,10 @@ def test_labels_of_other_meaning_are_refused():
         nz.gamma_nmf(X, 1, known=wrong)
     assert same_words(SBS96.names, wrong.index) is None
     assert same_words(SBS96.names, DBS78.names) is None
+
+
+def test_channels_in_the_columns_are_worth_a_word():
+    table = pd.DataFrame(RNG.poisson(3.0, (5, 96)), columns=OTHER)
+    with pytest.warns(nz.NmfZooWarning, match="X: the columns are channels of mutations, .*: transpose it"):
+        nz.gamma_nmf(table, 2)
+    nz.gamma_nmf(table.T, 2)

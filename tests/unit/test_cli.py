@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import nmf_zoo as nz
@@ -265,6 +266,30 @@ def test_files_that_go_with_the_data(counts):
     assert _compat.group(idata, "observed_data")["X"].size == np.sum(np.arange(40) % 7 != 0)
 
 
+@pytest.mark.parametrize("option", ["--mask", "--exposure", "--background", "--sigma"])
+def test_files_beside_the_data_have_its_labels(tmp_path, monkeypatch, capsys, option):
+    """Other files in another order are refused, as tables in Python are; labels that are numbers from 0 say nothing."""
+    monkeypatch.chdir(tmp_path)
+    cells = [f"cell {n}" for n in range(8)]
+    table = pd.DataFrame(np.arange(1, 41).reshape(5, 8), index=list("abcde"), columns=cells)
+    other = pd.DataFrame(np.arange(40).reshape(5, 8) % 7 != 0, index=list("abcde"), columns=cells).astype(int)
+    other = other if option == "--mask" else other + 1
+    tables = {"x": table, "same": other, "rows": other[::-1], "columns": other.loc[:, ::-1]}
+    tables["numbered"] = other.set_axis(range(8), axis=1).set_axis(range(5))
+    if option != "--mask":
+        tables["one"] = other.iloc[:1].set_axis(["depth"])
+    for name, values in tables.items():
+        values.T.to_csv(f"{name}.csv")
+    monkeypatch.setattr("nmf_zoo.fit", lambda model, **_: sys.exit(0))
+    model = "normal-nmf" if option == "--sigma" else "gamma-nmf"
+    words = ("fit", "x.csv", "--transpose", "-o", "out.nc", "--rank", "2", "--engine", "em", "--model", model)
+    for name in tables.keys() - {"x", "rows", "columns"}:
+        assert run(*words, option, f"{name}.csv") == 0
+    for name, dim in {"rows": "feature", "columns": "obs"}.items():
+        assert run(*words, option, f"{name}.csv") == 2
+        assert f"{option}: got labels of '{dim}' that differ from X's; expected X's" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("option", ["--exposure", "--background"])
 def test_a_pair_of_features_and_samples(counts, option, order, monkeypatch):
@@ -430,6 +455,7 @@ def test_the_table_of_the_guide_is_the_registry_s(capsys):
         ("sigma: got 1; expected 2; use sigma=nz.free()", "--sigma: got 1; expected 2; use --sigma free"),
         ("no: give alpha=nz.free(tie='obs'), or none", "no: give --alpha free:obs, or none"),
         ("row_labels: got 3; expected nothing", "--row-labels: got 3; expected nothing"),
+        ("no; options follow a colon, e.g. gibbs:moves=scale", "no; options follow a colon, e.g. gibbs:moves=scale"),
     ],
 )
 def test_messages_speak_of_options_and_files(said, meant):

@@ -72,6 +72,28 @@ def test_projection_hands_on_what_fit_takes():
         nz.project(fitted, X, model=model, random_sed=7, **few)
 
 
+@pytest.mark.parametrize(("verb", "option", "owner"), [("sample", "moves", "Gibbs"), ("fit", "accelerate", "EM")])
+def test_options_of_engines_are_not_arguments_of_runs(verb, option, owner):
+    said = (
+        rf"an argument that {verb} doesn't have; .*it is an option of engines, e.g. engine=nz.{owner}\({option}=...\)"
+    )
+    with pytest.raises(UnknownArgument, match=said):
+        getattr(nz, verb)(model=nz.gamma_nmf(X, 1), **{option: "scale"})
+
+
+def test_a_class_of_options_is_no_options():
+    with pytest.raises(InputError, match=r"engine: got <class .*VB'>; expected .*; write nz\.VB\(\)"):
+        nz.fit(nz.gamma_nmf(X, 1), engine=nz.VB)
+
+
+def test_a_run_without_a_model_says_so():
+    for run in (nz.sample, nz.fit, nz.stream, nz.evidence, nz.compare_engines, lambda: nz.weigh_modes(None)):
+        with pytest.raises(
+            InputError, match=r"model: got none, and no model's context; expected a pm.Model; give it by"
+        ):
+            run()
+
+
 def test_the_refusal_of_an_argument_comes_back_from_another_process():
     with pytest.raises(UnknownArgument) as caught:
         nz.EM(mod="log")

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
+import scipy.sparse as sp
 import xarray as xr
 
 import nmf_zoo as nz
@@ -15,6 +17,7 @@ from nmf_zoo.diagnostics import export as module
 from nmf_zoo.diagnostics.invariants import ess, rhat
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.results.component_order import component_order
+from nmf_zoo.results.components import component_shares
 
 X = pd.DataFrame(
     np.random.default_rng(1).poisson(20.0 * np.kron(np.eye(2), np.ones((2, 3))) + 1),
@@ -80,6 +83,68 @@ def test_every_cell_of_every_table(here, idata):
     assert "all 2 chains: 80 draws" in text
 
 
+DEPTHS, LENGTHS = np.linspace(0.5, 2.0, 6), np.linspace(1.0, 4.0, 4)[:, None]
+EXPOSURES = {
+    "a number": 3.0,
+    "samples": DEPTHS,
+    "features": LENGTHS,
+    "both": (LENGTHS, DEPTHS),
+    "cells": LENGTHS + DEPTHS,
+}
+
+
+@pytest.mark.parametrize("name", EXPOSURES)
+def test_exposures_in_units_of_the_data(here, name):
+    """With the model what components add to a sample sums up to its means, whatever the model's exposure."""
+    exposure = EXPOSURES[name]
+    model = nz.gamma_nmf(X, 2, alpha_w=0.5, exposure=exposure)
+    fitted = nz.fit(model=model, engine="vb", draws=5, max_iter=30, search=None, random_seed=1, quiet=True)
+    with pytest.warns(nz.NmfZooWarning, match="not in units of the data: give the model") as said:
+        nz.export(fitted, "plain")
+    assert said[0].filename == __file__
+    assert "where the exposure is 1" in Path("plain/README.md").read_text(encoding="utf-8")
+    nz.export(fitted, "tables", model=model)
+    assert "where the exposure is 1" not in Path("tables/README.md").read_text(encoding="utf-8")
+    W, H = (_compat.group(fitted, "posterior")[one].to_numpy()[0] for one in ("W", "H"))
+    whole = exposure[0] * exposure[1] if name == "both" else exposure
+    table = pd.read_csv("tables/exposures.csv", parse_dates=["sample"])
+    found = table.groupby("sample")["mean"].sum()
+    np.testing.assert_allclose(found, (whole * (W @ H)).sum(axis=1).mean(axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["a number", "both", "cells"])
+def test_exposures_of_samples_in_rows(here, name):
+    """A model of X with samples in its rows, whose second factor has the weights."""
+    given = np.multiply(*EXPOSURES[name]) if name == "both" else np.asarray(EXPOSURES[name])
+    counts, exposure = X.to_numpy().T, np.broadcast_to(given, X.shape).T
+    with pm.Model(coords={"doc": range(6), "topic": range(2), "word": range(4)}) as model:
+        usage = pm.Gamma("usage", 1.0, 1.0, dims=("doc", "topic"))
+        topics = pm.Gamma("topics", 1.0, 1.0, dims=("topic", "word"))
+        pm.Poisson("X", exposure * (usage @ topics), observed=counts)
+    fitted = nz.fit(model=model, engine="vb", draws=5, max_iter=30, search=None, random_seed=1, quiet=True)
+    nz.export(fitted, "tables", model=model, weights="topics", activations="usage")
+    found = pd.read_csv("tables/exposures.csv").groupby("sample")["mean"].sum()
+    draws = _compat.group(fitted, "posterior").isel(chain=0)
+    means = exposure * (draws["usage"].to_numpy() @ draws["topics"].to_numpy())
+    np.testing.assert_allclose(found, means.sum(axis=2).mean(axis=0), rtol=1e-9)
+
+
+def test_the_model_of_exposures_is_the_results(here, idata):
+    other = nz.gamma_nmf(X.iloc[:, :3], 2)
+    with pytest.raises(nz.InputError, match=r"idata: got H of shape \(2, 6\); expected \(2, 3\), as in the model"):
+        nz.export(idata, "tables", model=other)
+    listed = nz.gamma_nmf(sp.csr_array(X), 2, observed="stored", exposure=sp.csr_array(2.0 * X))
+    with pytest.raises(nz.InputError, match="model: got an exposure of listed cells alone"):
+        nz.export(idata, "tables", model=listed)
+    with pytest.raises(nz.InputError, match="model: got one whose factors are W and H; expected A and H"):
+        nz.export(
+            _compat.inference_data({"posterior": _compat.group(idata, "posterior").rename(W="A")}, {}),
+            "tables",
+            weights="A",
+            model=other,
+        )
+
+
 def test_one_chain_and_parquet(here, idata):
     pytest.importorskip("pyarrow")
     nz.export(idata, "one", chain=1)
@@ -95,6 +160,21 @@ def test_a_point_estimate_has_means_alone(here):
     table = pd.read_csv("tables/W.csv")
     assert np.all(np.isfinite(table["mean"]))
     assert table[STATS[1:]].isna().all(axis=None)
+
+
+def test_means_of_chains_are_no_draws(here, model):
+    """How the means of two chains differ is not what is unknown of a cell."""
+    kept = nz.sample(20, tune=20, chains=2, keep="moments", random_seed=1, quiet=True, model=model)
+    nz.export(kept, "tables")
+    for name in ("W", "shares", "exposures", "components"):
+        table = pd.read_csv(f"tables/{name}.csv")
+        assert np.all(np.isfinite(table["mean"]))
+        assert table[STATS[1:]].isna().all(axis=None)
+    assert "all 2 chains: means" in Path("tables/README.md").read_text(encoding="utf-8")
+    top = nz.top_features(kept, 2)
+    assert top[["share_low", "share_high"]].isna().all(axis=None)
+    assert component_shares(kept).sizes["draw"] == 1
+    np.testing.assert_allclose(component_shares(kept)[0, 0].max(), top["share"][0], rtol=0.02)
 
 
 def test_new_samples_of_known_components(here, idata, model):
@@ -146,6 +226,12 @@ def test_the_shell_writes_what_python_does(here, idata, capsys):
     assert main(["export", "x.nc", "-o", "shell"]) == 2
     assert "or --force" in capsys.readouterr().err
     assert main(["export", "x.nc", "-o", "shell", "--force", "--chain", "0"]) == 0
+    assert main(["export", "x.nc", "-o", "shell", "--force", "--exposure", "2"]) == 2
+    assert "--exposure: got an option of the model; expected --data FILE beside it" in capsys.readouterr().err
+    X.to_csv("x.csv")
+    assert main(["export", "x.nc", "-o", "twice", "--data", "x.csv", "--exposure", "2"]) == 0
+    once, twice = (pd.read_csv(f"{folder}/exposures.csv")["mean"] for folder in ("python", "twice"))
+    np.testing.assert_allclose(twice, 2.0 * once, rtol=1e-9)
 
 
 def test_tables_under_the_names_of_cnmf(here, idata):

@@ -1,6 +1,7 @@
 """What declarations accept as X, mask, coords and sizes, and how they refuse the rest."""
 
 import datetime as dt
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -290,6 +291,11 @@ REFUSALS = {
     "text column": ({"X": NON_NUMERIC}, "X: got the non-numeric cell 'many' at feature 'g2', obs 'c3'; .*column"),
     "complex": ({"X": X + 1j}, "non-numeric cell"),
     "dates": ({"X": np.full((2, 2), np.datetime64("2020-01-01"))}, "non-numeric cell"),
+    "a path": ({"X": "counts.csv"}, r"X: got the text 'counts.csv'; expected a matrix .*; read the file first"),
+    "no array": (
+        {"X": SimpleNamespace(shape=(3, 4), obsm={})},
+        "X: got an object of type SimpleNamespace; .*nz.tl.nmf",
+    ),
     "scalar": ({"X": 3}, r"X: got 0 axes, shape \(\); expected 2"),
     "vector": ({"X": X[0]}, r"X: got 1 axes, shape \(4,\); expected 2: \(feature, obs\); .*X\[:, None\]"),
     "cube": ({"X": X[None]}, "X: got 3 axes"),
@@ -415,6 +421,10 @@ def test_a_mask_with_the_labels_of_x_must_be_in_its_order():
         assert gap(table, 2, mask=given).dim_lengths["cell"].eval() == SEEN.sum()
     with pytest.raises(InputError, match=r"mask: got labels of 'feature' that differ from X's; .*reindex"):
         gap(table, 2, mask=mask[::-1])
+    for cells in (X, SPARSE):
+        with pytest.raises(InputError, match=r"mask: got labels of 'feature' that differ from X's; .*reindex"):
+            gap(cells, 2, mask=mask[::-1], coords={"feature": GENES})
+    assert gap(table, 2, mask=mask, coords={"feature": ["p", "q", "r"]}).coords["feature"] == ("p", "q", "r")
 
 
 def test_labelled_exposures_must_be_in_the_order_of_x():

@@ -82,6 +82,7 @@ def test_a_mixture_has_its_shares_and_its_error_over_draws():
     ("catalogue", "said"),
     [
         (ENTRIES.iloc[1:], "catalogue: got 7 rows with other labels"),
+        (ENTRIES.iloc[::-1].rename({"f3": "F 3"}), "catalogue: got 8 rows with other labels"),
         (-ENTRIES, "catalogue: got entries that are not finite numbers"),
         (np.ones((F - 1, 2)), "catalogue: got 7 rows; expected the 8 features"),
         (ENTRIES.astype(str), "catalogue: got entries that are not"),
@@ -90,6 +91,12 @@ def test_a_mixture_has_its_shares_and_its_error_over_draws():
 def test_bad_catalogues_are_refused(idata, catalogue, said):
     with pytest.raises(InputError, match=said):
         nz.match(idata, catalogue)
+
+
+def test_an_earlier_result_is_a_catalogue(idata):
+    found = nz.match(idata, idata).table
+    assert found["entry"].to_list() == found.index.to_list()
+    assert found["cosine"].min() > 0.99
 
 
 def test_the_picture_frames_the_assignment(idata):

@@ -1,4 +1,4 @@
-"""Signal-to-noise ratio and sparseness against their definitions."""
+"""Signal-to-noise ratio and sparseness against their definitions; what is refused."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def test_sparseness_goes_from_equal_entries_to_a_single_one():
         (lambda: nz.snr([0.0], [1.0]), "truth: got no cell other than 0"),
         (lambda: nz.sparseness([0.0, 0.0]), "matrix: got 2 entries; expected two finite ones or more, not all 0"),
         (lambda: nz.sparseness([1.0]), "matrix: got 1 entries"),
+        (lambda: nz.sparseness("W"), "matrix: got str; expected an array of numbers"),
+        (lambda: nz.summarise(np.ones(3)), "idata: got ndarray; expected the result of nz.sample"),
     ],
 )
 def test_bad_input(call, message):

@@ -97,6 +97,10 @@ def test_the_picture(found, method):
     pytest.importorskip("matplotlib")
     table = found if method == "bound" else select(method=nz.Holdout(draws=5, max_iter=50))
     assert nz.plot_rank(table)._repr_png_().startswith(b"\x89PNG")
+    figure = nz.plot_rank(table.assign(combined=table["combined"] - 1e5))
+    figure.draw_without_rendering()
+    label = figure.axes[0].yaxis.label.get_window_extent()
+    assert 0 <= label.y0 < label.y1 <= figure.bbox.y1  # in the picture, also with a long number
     (axes,) = nz.plot_rank(table).axes
     best = int(table.attrs["best"])
     combined = table["combined"].sel(rank=best).item()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
@@ -97,6 +98,15 @@ def test_a_pipeline_from_texts():
     activations = pipeline.fit_transform(texts)
     assert activations.shape == (20, 2)
     assert (activations[:2].argmax(axis=1) != activations[2:4].argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("estimator", [GammaPoissonNMF(random_state=1), ItakuraSaitoNMF(random_state=1)])
+def test_results_have_the_names_of_the_features(estimator):
+    words = ["sun", "sea", "snow"]
+    table = pd.DataFrame([[3, 2, 1], [1, 1, 5], [4, 3, 1]], columns=words)
+    assert list(estimator.fit(table).inference_data_["posterior"]["feature"].values) == words
+    assert list(estimator.partial_fit(table).inference_data_["posterior"]["feature"].values) == words
+    assert estimator.transform(table).shape == (3, 2)
 
 
 def test_a_grid_search_over_the_number_of_components():

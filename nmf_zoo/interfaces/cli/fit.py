@@ -20,7 +20,7 @@ from nmf_zoo.interfaces.cli.catalogue import Entry
 from nmf_zoo.interfaces.cli.output import RESULTS, check_output, exit_code
 from nmf_zoo.interfaces.cli.parser import FILES
 from nmf_zoo.interfaces.cli.show import draws_of
-from nmf_zoo.interfaces.cli.values import parse_hyperparameter, parse_seed, parse_value, parse_yes_no
+from nmf_zoo.interfaces.cli.values import labelled, parse_hyperparameter, parse_seed, parse_value, parse_yes_no
 
 if TYPE_CHECKING:
     from nmf_zoo.interfaces.tables.arrays import Matrix
@@ -232,7 +232,8 @@ def model_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """The hyperparameters that were given."""
     entry = catalogue.models()[arguments.model]
     given = chosen(arguments, "model", entry)
-    return {name: parse_hyperparameter(entry.arguments[name], text) for name, text in given}
+    is_turned = getattr(arguments, "transpose", False)
+    return {name: parse_hyperparameter(entry.arguments[name], text, is_turned) for name, text in given}
 
 
 def read_table(arguments: argparse.Namespace) -> Matrix:
@@ -277,7 +278,8 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
         if name != "mask" and given is not None:
             data[name] = read_offset(f"--{name}", given, arguments.transpose, is_dense)
         elif given is not None:
-            data[name] = as_mask(given, _dense(read_matrix(given, transpose=arguments.transpose).values))
+            matrix = read_matrix(given, transpose=arguments.transpose)
+            data[name] = labelled(as_mask(given, _dense(matrix.values)), matrix)
     return data | ({"observed": arguments.observed} if arguments.observed else {})
 
 
@@ -301,10 +303,13 @@ def read_offset(flag: str, given: list[Path], transpose: bool, is_dense: bool) -
     expected = "a number, a file, or a file of one column (per feature) and one of one row (per sample)"
     if len(given) > 2 or set(numbers) != {None}:
         raise InputError(flag, " and ".join(repr(str(path)) for path in given), expected)
-    found = [read_matrix(path, transpose=transpose).values for path in given]
-    if len(found) == 1:  # sparse beside sparse X
-        return _dense(found[0]) if is_dense else found[0]
-    of_features, of_samples = sorted(map(_dense, found), key=lambda values: values.shape[1])
+    matrices = [read_matrix(path, transpose=transpose) for path in given]
+    if len(matrices) == 1 and matrices[0].is_sparse and not is_dense:  # beside sparse X
+        return matrices[0].values
+    found = [labelled(_dense(matrix.values), matrix) for matrix in matrices]
+    if len(found) == 1:
+        return found[0]
+    of_features, of_samples = sorted(found, key=lambda values: values.shape[1])
     if of_features.shape[1] != 1 or of_samples.shape[0] != 1:
         got = " and ".join(f"{path} of shape {values.shape}" for path, values in zip(given, found, strict=True))
         raise InputError(flag, got, expected)

@@ -288,6 +288,13 @@ def _fill_export(parser: Parser) -> None:
     parser.add_argument("--diagnostics", action=argparse.BooleanOptionalAction, help=text)
     text = "also wide tables of means, under the names that cNMF gives those of a run of this name"
     parser.add_argument("--cnmf", metavar="NAME", help=text)
+    text = "the data that it is of, with --exposure: what components add to samples is then in units of the data"
+    parser.add_argument("--data", type=Path, metavar="FILE", help=text)
+    _add_table(parser)
+    text = f"of a model that had one: {FILES['exposure']}"
+    parser.add_argument("--exposure", type=Path, metavar="FILE", help=text, action="append")
+    others = [name for name in FILES if name != "exposure"]
+    parser.set_defaults(model=None, observed=None, **dict.fromkeys(others))
 
 
 def _fill_report(parser: Parser) -> None:

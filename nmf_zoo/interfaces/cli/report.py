@@ -22,7 +22,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, PAGES, arguments.force)
     shape = parse_shape("--shape", arguments.shape) if arguments.shape else None
     if arguments.data is None:
-        _refuse_model_options(arguments)
+        refuse_model_options(arguments)
     idata = load_result(arguments.input)
 
     import nmf_zoo as nz
@@ -34,7 +34,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_model_options(arguments: argparse.Namespace) -> None:
+def refuse_model_options(arguments: argparse.Namespace) -> None:
     """Options that would be passed over."""
     given = vars(arguments)
     names = [name for name in given if name.startswith("model.") and given[name] is not None]

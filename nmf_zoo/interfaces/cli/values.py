@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from nmf_zoo.files import shortened
 from nmf_zoo.interfaces.cli.catalogue import Argument
 from nmf_zoo.interfaces.cli.output import RESULTS
 from nmf_zoo.memory import MOST_RANKS
+
+if TYPE_CHECKING:
+    from nmf_zoo.interfaces.tables.arrays import Matrix
 
 LONGEST = 100  # letters of a number
 YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
@@ -95,8 +98,11 @@ def _is_size(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= LONGEST and int(text) > 0
 
 
-def parse_hyperparameter(argument: Argument, text: str) -> Any:
-    """A number, one per component (1,2,3), a file with an array, ``free``, or ``free:TIE`` as in ``nz.free(tie=)``."""
+def parse_hyperparameter(argument: Argument, text: str, is_turned: bool = False) -> Any:
+    """A number, one per component (1,2,3), a file with an array, ``free``, or ``free:TIE`` as in ``nz.free(tie=)``.
+
+    ``is_turned`` : samples are in the rows of the data's file, and of that of their errors
+    """
     if argument.name == "chain":
         return parse_chain(argument.flag, text)
     if argument.name == "prior":
@@ -115,7 +121,10 @@ def parse_hyperparameter(argument: Argument, text: str) -> Any:
     if Path(text).suffix and os.path.exists(text):
         from nmf_zoo.interfaces.tables import read_matrix
 
-        return read_matrix(text).values
+        if argument.name != "sigma":
+            return read_matrix(text).values
+        matrix = read_matrix(text, transpose=is_turned)
+        return matrix.values if matrix.is_sparse else labelled(matrix.values, matrix)
     expected = "a number, numbers separated by commas, a file, free, or free:TIE"
     numbers = [_parse_number(argument.flag, part, float, expected) for part in text.split(",")]
     if len(numbers) == 1:
@@ -175,12 +184,22 @@ def read_labelled(path: Path) -> Any:
     from nmf_zoo.interfaces.tables import read_matrix
 
     matrix = read_matrix(path)
-    values = matrix.values if isinstance(matrix.values, np.ndarray) else matrix.values.toarray()
-    if matrix.rows is None and matrix.columns is None:
+    return labelled(matrix.values if isinstance(matrix.values, np.ndarray) else matrix.values.toarray(), matrix)
+
+
+def labelled(values: np.ndarray, matrix: Matrix) -> Any:
+    """Values of a file under its labels, where it has some, which builders hold against those of X."""
+    rows, columns = (None if is_numbered(labels) else labels for labels in (matrix.rows, matrix.columns))
+    if rows is None and columns is None:
         return values
     import pandas as pd
 
-    return pd.DataFrame(values, index=matrix.rows, columns=matrix.columns)
+    return pd.DataFrame(values, index=rows, columns=columns)
+
+
+def is_numbered(labels: list[Any] | None) -> bool:
+    """Whether they are 0, 1, 2, ..., as pandas writes them, and say nothing."""
+    return labels is not None and list(map(str, labels)) == list(map(str, range(len(labels))))
 
 
 def parse_chain(flag: str, text: str) -> Any:

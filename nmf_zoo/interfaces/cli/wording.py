@@ -22,8 +22,9 @@ def shell_words(message: str, path: Path | None = None) -> str:
     got, expected, advice = line.rpartition("; expected ") if ": got " in line else ("", "", line)
     names = "|".join(sorted(_names()))
     got = re.sub(rf"^({names}|shape)(?=: )", _flag, got)
-    advice = re.sub(rf"\b({names})=(?=['\w])", lambda match: f"{_flag(match)} ", advice)
-    line = got + expected + re.sub(rf"\b({names})=", _flag, advice)
+    own = rf"(?<!:)\b({names})="  # after a colon it is how the shell itself writes an option of an engine
+    advice = re.sub(rf"{own}(?=['\w])", lambda match: f"{_flag(match)} ", advice)
+    line = got + expected + re.sub(own, _flag, advice)
     line = re.sub(r"\bdata=(?!\w)", "a store of blocks", line)
     return f"{path}: {line[3:]}" if path is not None and line.startswith("X: ") else line
 
