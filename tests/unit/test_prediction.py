@@ -17,7 +17,7 @@ from nmf_zoo.distributions.counts import LARGEST
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random import counts
 from nmf_zoo.reading import read
-from nmf_zoo.structure import Poisson
+from nmf_zoo.structure import Outer, Poisson
 from tests.results import idata_of, random_idata
 
 F, K, N = 4, 2, 5
@@ -312,6 +312,30 @@ def test_projection_puts_labelled_rows_in_order():
     masked = nz.projection_model(idata, new, model=model, mask=mask)
     again = nz.projection_model(idata, new.iloc[[2, 0, 3, 1]], model=model, mask=mask[[2, 0, 3, 1]])
     np.testing.assert_array_equal(nz.read(masked).data.mask, nz.read(again).data.mask)
+
+
+def test_offsets_of_a_projection_go_with_its_rows():
+    model = MODELS["dense"]()
+    idata = random_idata(model, np.random.default_rng(1))
+    new, shuffled = TABLE.iloc[:, :3], [2, 0, 3, 1]
+    full = np.arange(1.0, 13.0).reshape(4, 3)
+    labelled = pd.DataFrame(full, new.index, new.columns)
+    pair = full[:, :1], full[:1]
+    for ordered, moved in (
+        (full, full[shuffled]),
+        (full, labelled.iloc[shuffled]),
+        (full, labelled),
+        (pair[0] * pair[1], (pair[0][shuffled], pair[1])),
+        (full[0], full[0]),
+    ):
+        offsets = {"exposure": moved, "background": moved}
+        again = nz.projection_model(idata, new.iloc[shuffled], model=model, **offsets)
+        likelihood = nz.read(again).likelihood
+        for offset in (likelihood.exposure, likelihood.background):
+            found = offset.table() if isinstance(offset, Outer) else offset
+            np.testing.assert_array_equal(found * np.ones(full.shape), ordered * np.ones(full.shape))
+    with pytest.raises(InputError, match="exposure: got labels of 'feature' that differ"):
+        nz.projection_model(idata, new.iloc[shuffled], model=model, exposure=labelled.iloc[::-1])
 
 
 def turned(idata, model):
