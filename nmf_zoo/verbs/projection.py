@@ -29,6 +29,7 @@ from nmf_zoo.results.posterior import (
     Axis,
     axes_of,
     best_chain,
+    check_labels,
     draws_or_means,
     mean_over_draws,
     variable_of,
@@ -341,6 +342,7 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
             _refuse_of_samples(role, parameter.shape)
     needed += [unknown.name for unknown in (*structure.H.unknowns, *structure.likelihood.unknowns)]
     draws = xr.Dataset({name: variable_of(group, name, shapes[name]) for name in needed})
+    check_labels(group, structure, needed)
     if W.is_fixed:  # so are the places of its components
         one, labels = draws.sel(chain=[chosen]) if needed else draws, _component_labels(structure)
     else:

@@ -314,6 +314,21 @@ def test_projection_puts_labelled_rows_in_order():
     np.testing.assert_array_equal(nz.read(masked).data.mask, nz.read(again).data.mask)
 
 
+def test_labels_in_another_order_than_the_models_are_refused():
+    model = MODELS["dense"]()
+    idata = random_idata(model, np.random.default_rng(1))
+    for dim, sorted_table in (("feature", TABLE[::-1]), ("obs", TABLE[TABLE.columns[::-1]])):
+        other = nz.gamma_nmf(sorted_table, K)
+        with pytest.raises(InputError, match=f"idata: got labels of '{dim}' that differ from the model's"):
+            nz.predict(idata, other, n_draws=1)
+        with pytest.raises(InputError, match=f"idata: got labels of '{dim}' that differ from the model's"):
+            nz.log_likelihood(idata, other, per="cell")
+    with pytest.raises(InputError, match="idata: got labels of 'feature' that differ from the model's"):
+        nz.project(idata, TABLE, model=nz.gamma_nmf(TABLE[::-1], K))
+    nz.projection_model(idata, TABLE, model=nz.gamma_nmf(TABLE[TABLE.columns[::-1]], K))  # W has no samples
+    assert nz.predict(idata, nz.gamma_nmf(X, K), n_draws=1).sizes["obs"] == N  # numbered: they say nothing
+
+
 def test_offsets_of_a_projection_go_with_its_rows():
     model = MODELS["dense"]()
     idata = random_idata(model, np.random.default_rng(1))
