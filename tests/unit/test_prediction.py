@@ -329,6 +329,24 @@ def test_labels_in_another_order_than_the_models_are_refused():
     assert nz.predict(idata, nz.gamma_nmf(X, K), n_draws=1).sizes["obs"] == N  # numbered: they say nothing
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.date_range("2020", periods=F, tz="Europe/Berlin"),
+        pd.period_range("2020", periods=F, freq="M"),
+        pd.interval_range(0, F),
+        [1, "a", None, (1, 2)],
+    ],
+    ids=["zone", "period", "interval", "mixed"],
+)
+def test_projection_knows_the_models_own_rows(labels):
+    table = pd.DataFrame(X, index=labels)
+    model = nz.gamma_nmf(table, K)
+    idata = random_idata(model, np.random.default_rng(1))
+    again = nz.projection_model(idata, table[::-1], model=model)
+    np.testing.assert_array_equal(nz.read(again).data.values, X)
+
+
 def test_offsets_of_a_projection_go_with_its_rows():
     model = MODELS["dense"]()
     idata = random_idata(model, np.random.default_rng(1))
