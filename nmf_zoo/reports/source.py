@@ -113,7 +113,9 @@ class Source:
 
     def check_model(self) -> None:
         """Refuse a model whose factors have another shape, or labels in another order, than the draws."""
-        for factor in () if self.structure is None else (self.structure.W, self.structure.H):
+        if self.structure is None:
+            return
+        for factor in (self.structure.W, self.structure.H):
             if factor.name in self.posterior:
                 variable_of(self.posterior, factor.name, factor.variable_shape)
                 check_labels(self.posterior, self.structure, [factor.name])

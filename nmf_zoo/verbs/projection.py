@@ -452,7 +452,7 @@ def _in_order(name: str, given: Any, order: Array, own: dict[str, Array], featur
     """An offset whose rows go with those of X_new, labelled ``own``; labels may say that they are the model's."""
     if isinstance(given, tuple):
         return tuple(_in_order(name, part, order, own, feature) for part in given)
-    rows = read_labels(given)[1].get(ROWS)
+    rows = read_labels(given)[1].get(ROWS, ())
     if given is None or scipy.sparse.issparse(given) or np.array_equal(rows, feature.labels):
         return given
     array = read_array(name, given, (len(order), len(own[COLUMNS])), own)
