@@ -62,8 +62,8 @@ def writable_labels(dim: str, labels: np.ndarray) -> np.ndarray:
 
 
 def as_times(labels: np.ndarray) -> np.ndarray:
-    """Dates, and pandas' periods by their beginnings, as NumPy's times, where all of the labels are such."""
-    if labels.dtype.kind != "O" or not len(labels):
+    """Dates, and pandas' periods by their beginnings, as NumPy's times, where all are such and none has a time zone."""
+    if labels.dtype.kind != "O" or not len(labels) or any(_has_zone(label) for label in labels):
         return labels
     if all(isinstance(label, date) for label in labels):  # a datetime is a date
         return _in_nanoseconds(labels, labels)
@@ -80,7 +80,7 @@ def in_words(label: Any) -> str:
 
 
 def _in_nanoseconds(labels: np.ndarray, times: Iterable[object]) -> np.ndarray:
-    """As files hold times; the labels as they are where these have a time zone or lie beyond 1678 to 2262."""
+    """As files hold times; the labels as they are where these lie beyond 1678 to 2262."""
     try:
         found = np.array(list(times), dtype="datetime64[us]")
     except (TypeError, ValueError):
@@ -89,8 +89,14 @@ def _in_nanoseconds(labels: np.ndarray, times: Iterable[object]) -> np.ndarray:
     return exact if np.array_equal(exact.astype("datetime64[us]"), found) else labels
 
 
+def _has_zone(label: object) -> bool:
+    return getattr(label, "tzinfo", None) is not None
+
+
 def _is_odd(label: object) -> bool:
-    """No text, number or time; dates, periods, intervals, tuples and integers of more than 64 bits are."""
+    """No text, number or time; dates, periods, times in a zone, tuples and integers of more than 64 bits are."""
+    if _has_zone(label):
+        return True
     if isinstance(label, int):
         return not INTEGERS[0] <= label < INTEGERS[1]
     return not isinstance(label, str | bytes | Real | datetime | np.datetime64 | None)

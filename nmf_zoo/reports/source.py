@@ -21,7 +21,7 @@ from nmf_zoo.results.block_store import BLOCKS
 from nmf_zoo.results.component_order import REPORT, as_they_are, draws_in_order, relative_sizes
 from nmf_zoo.results.components import joined
 from nmf_zoo.results.factor_draws import factor_dims, log_sizes, weights_of
-from nmf_zoo.results.posterior import best_chain, draws_or_means, spaced, variable_of
+from nmf_zoo.results.posterior import best_chain, check_labels, draws_or_means, spaced, variable_of
 from nmf_zoo.runtime.engine import Engine
 from nmf_zoo.structure import Factorisation
 
@@ -112,10 +112,13 @@ class Source:
         return features, samples, rank
 
     def check_model(self) -> None:
-        """Refuse a model whose factors have another shape than the draws."""
-        for factor in () if self.structure is None else (self.structure.W, self.structure.H):
+        """Refuse a model whose factors have another shape, or labels in another order, than the draws."""
+        if self.structure is None:
+            return
+        for factor in (self.structure.W, self.structure.H):
             if factor.name in self.posterior:
                 variable_of(self.posterior, factor.name, factor.variable_shape)
+                check_labels(self.posterior, self.structure, [factor.name])
 
     @cached_property
     def log_joints(self) -> tuple[float, float] | None:

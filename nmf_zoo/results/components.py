@@ -22,6 +22,7 @@ from nmf_zoo.results.posterior import (
     draw_parts,
     draws_or_means,
     mean_over_draws,
+    only_draws,
     posterior_group,
 )
 from nmf_zoo.runtime.arguments import check_counts
@@ -162,8 +163,10 @@ def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Resul
     Returns
     -------
     A new InferenceData or DataTree for reading and plotting. Hyperparameters and ``lp`` still belong to the draws as
-    they were sampled, and an attribute says so. A column of zeros stays as it is.
+    they were sampled, and an attribute says so. A column of zeros stays as it is. Moments beside the draws are left
+    out.
     """
+    idata = only_draws(idata)
     names = [name for name in ("posterior", "warmup_posterior") if name in _compat.group_names(idata)]
     if not names:
         posterior_group(idata)  # says what is missing

@@ -112,6 +112,7 @@ def open_posterior(
     group = posterior_group(idata)
     shapes = needed_shapes(structure) | {own.name: own.variable_shape for own in others}
     arrays = {name: _variable_in(group, name, shape) for name, shape in shapes.items()}
+    check_labels(group, structure, shapes)
     kept = spaced(group.sizes["draw"], n_draws)
     chains, draws = group["chain"].to_numpy(), group["draw"].to_numpy()
     return Posterior(structure, arrays, chains, draws[kept], kept)
@@ -207,6 +208,21 @@ def _variable_in(group: xr.Dataset, name: str, shape: tuple[int, ...]) -> xr.Var
             "idata", f"{name} of shape {array.shape[2:]}", f"{shape}, as in the model", "give the model it came from"
         )
     return array
+
+
+def check_labels(group: xr.Dataset, structure: Factorisation, names: Iterable[str]) -> None:
+    """Variables go by position, so that labels in another order than the model's are an error; counts say nothing."""
+    dims = {dim for name in names for dim in group.variables[name].dims}
+    for dim, labels in axes_of(structure):
+        found = group.variables[dim].to_numpy() if dim in dims and dim in group.coords else labels
+        counts = np.arange(len(labels))
+        if any(np.array_equal(found, own) for own in (labels, counts)) or np.array_equal(labels, counts):
+            continue
+        if [str(label) for label in found] != [str(label) for label in labels]:
+            do = f"give the model it came from, or sort the result: idata.sel({dim}=[...])"
+            raise InputError(
+                "idata", f"labels of {dim!r} that differ from the model's", "the model's, in its order", do
+            )
 
 
 def spaced(available: int, wanted: int | None) -> Array:

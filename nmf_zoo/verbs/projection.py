@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 import pymc as pm
+import scipy.sparse
 import xarray as xr
 
 from nmf_zoo import _compat
@@ -17,9 +18,11 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
 from nmf_zoo.inference.shared.multiplied import without_multipliers
 from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
+from nmf_zoo.labels import writable_labels
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
-from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
+from nmf_zoo.models.matrices import COLUMNS, ROWS, flat_labels, read_dataarray, read_labels, read_mask
+from nmf_zoo.models.offsets import read_array
 from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import draws_in_order
 from nmf_zoo.results.posterior import (
@@ -27,6 +30,7 @@ from nmf_zoo.results.posterior import (
     Axis,
     axes_of,
     best_chain,
+    check_labels,
     draws_or_means,
     mean_over_draws,
     variable_of,
@@ -90,8 +94,8 @@ def project(
     engine : any engine that can run the model with W known, or its options. None is the first that can: of "gibbs",
         "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point; of normal data "em" comes first
     chain : whose W to use; None for the best one, of a fit the best restart
-    mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. Those of the model
-        are used again when they are the same for all samples, and must be given when they are not
+    mask, observed, exposure, background : of ``X_new``, with its rows, as in :func:`~nmf_zoo.poisson_nmf`. Those of
+        the model are used again when they are the same for all samples, and must be given when they are not
     batch : of a model with multipliers of batches, the batch of each new sample, among those that the model knows. The
         multipliers are held, too, with the rows of W scaled so that a feature's have the geometric mean 1
     design : of a model with covariates, those of the new samples; columns of a DataFrame are found by their names. The
@@ -138,11 +142,9 @@ def projection_model(
 ) -> pm.Model:
     """The declaration that :func:`project` runs: the model's own, of new samples, with W known. Arguments as there."""
     structure = _with_free_H(model)
-    X_new, mask = _align(X_new, mask, axes_of(structure)[0])
-    offsets = {
-        "exposure": _offset(structure, "exposure", exposure),
-        "background": _offset(structure, "background", background),
-    }
+    given = {"exposure": exposure, "background": background}
+    X_new, mask, given = _align(X_new, mask, given, axes_of(structure)[0])
+    offsets = {name: _offset(structure, name, own) for name, own in given.items()}
     if isinstance(structure.H.prior, LogLinearGammaPrior):
         structure = with_new_design(structure, structure.H.prior, design, X_new)
     elif design is not None:
@@ -341,6 +343,7 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
             _refuse_of_samples(role, parameter.shape)
     needed += [unknown.name for unknown in (*structure.H.unknowns, *structure.likelihood.unknowns)]
     draws = xr.Dataset({name: variable_of(group, name, shapes[name]) for name in needed})
+    check_labels(group, structure, needed)
     if W.is_fixed:  # so are the places of its components
         one, labels = draws.sel(chain=[chosen]) if needed else draws, _component_labels(structure)
     else:
@@ -426,27 +429,40 @@ def _component_labels(structure: Factorisation) -> Array:
     return structure.coords.get(dim, np.arange(structure.rank))
 
 
-def _align(X_new: Any, mask: Any, feature: Axis) -> tuple[Any, Any]:
-    """X_new and its mask with their rows in the model's order."""
+def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tuple[Any, Any, dict[str, Any]]:
+    """X_new, its mask and its offsets with their rows in the model's order."""
     n_features = len(feature.labels)
     index, X_new, mask = _row_labels(X_new, mask, feature.dim)
     if index is None or _is_count(feature.labels):
         found = X_new.shape[0] if hasattr(X_new, "shape") and len(X_new.shape) else len(X_new)
         if found != n_features:
             raise InputError("X_new", f"{found} features", f"{n_features}, as many as the model has")
-        return X_new, mask
+        return X_new, mask, offsets
     _check_labels(index, feature)
     order, own = index.get_indexer(feature.labels), read_labels(X_new)[1]
+    if np.array_equal(order, np.arange(n_features)):
+        return X_new, mask, offsets
     X_new = X_new.iloc[order] if isinstance(X_new, pd.DataFrame) else X_new.isel({X_new.dims[0]: order})
     if mask is not None:
         mask = read_mask(mask, X_new.shape, own)[order]
-    return X_new, mask
+    return X_new, mask, {name: _in_order(name, given, order, own, feature) for name, given in offsets.items()}
+
+
+def _in_order(name: str, given: Any, order: Array, own: dict[str, Array], feature: Axis) -> Any:
+    """An offset whose rows go with those of X_new, labelled ``own``; labels may say that they are the model's."""
+    if isinstance(given, tuple):
+        return tuple(_in_order(name, part, order, own, feature) for part in given)
+    rows = read_labels(given)[1].get(ROWS, ())
+    if given is None or scipy.sparse.issparse(given) or np.array_equal(rows, feature.labels):
+        return given
+    array = read_array(name, given, (len(order), len(own[COLUMNS])), own)
+    return array[order] if array.ndim == 2 and len(array) > 1 else array
 
 
 def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, Any]:
     """The rows' labels if there are some; a DataArray comes back with its features first."""
     if isinstance(X_new, pd.DataFrame):
-        return pd.Index(flat_labels(X_new.index)), X_new, mask
+        return _as_declared(X_new.index), X_new, mask
     if not isinstance(X_new, xr.DataArray) or X_new.ndim != 2:
         return None, X_new, mask
     if dim in X_new.dims:
@@ -454,7 +470,12 @@ def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, 
     if isinstance(mask, xr.DataArray):
         mask = read_dataarray(mask)[0]
     rows = X_new.dims[0]
-    return (pd.Index(flat_labels(X_new.indexes[rows])) if rows in X_new.indexes else None), X_new, mask
+    return (_as_declared(X_new.indexes[rows]) if rows in X_new.indexes else None), X_new, mask
+
+
+def _as_declared(index: pd.Index) -> pd.Index:
+    """Labels in the form that a model gives to those of its own rows."""
+    return pd.Index(writable_labels(ROWS, flat_labels(index)))
 
 
 def _is_count(labels: Array) -> bool:

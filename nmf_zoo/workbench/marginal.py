@@ -23,7 +23,7 @@ from nmf_zoo.inference.shared.requirements import takes_likelihood
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.models.matrices import check_same_labels, flat_labels
 from nmf_zoo.reading import read
-from nmf_zoo.results.posterior import Axis, axes_of, posterior_group, variable_of
+from nmf_zoo.results.posterior import Axis, axes_of, check_labels, posterior_group, variable_of
 from nmf_zoo.runtime.arguments import check_counts, entropy_of, require_memory, variable_shapes
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.progress import Watch
@@ -99,6 +99,7 @@ def _from_result(structure: Factorisation, idata: Any, names: list[str]) -> tupl
     if isinstance(structure.W.prior, Fixed):
         return values, structure.W.prior.value
     of_w = variable_of(posterior, structure.W.name, structure.W.variable_shape).to_numpy()[0, 0]
+    check_labels(posterior, structure, [structure.W.name])
     return values, _check_weights(structure, structure.W.orient(of_w))
 
 

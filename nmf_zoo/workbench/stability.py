@@ -21,7 +21,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
 from nmf_zoo.models import gamma_nmf
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
-from nmf_zoo.results.groups import plain_attrs
+from nmf_zoo.results.groups import axes_of, plain_attrs
 from nmf_zoo.results.posterior import Draw
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.runtime.checkpoint import Checkpoint, RunFiles
@@ -302,7 +302,8 @@ def _table(
     fits: Mapping[tuple[int, int], _Fit], structures: Mapping[int, Factorisation], restarts: int, replicates: str
 ) -> xr.Dataset:
     ranks = sorted(structures)
-    n_features, most = next(iter(structures.values())).shape[0], ranks[-1]
+    features = axes_of(next(iter(structures.values())))[0].labels
+    n_features, most = len(features), ranks[-1]
     by_run = {name: np.full((len(ranks), restarts), np.nan) for name in ("heldout", "error", "seconds")}
     status = np.full((len(ranks), restarts), "interrupted", dtype=object)
     by_component = {name: np.full((len(ranks), most), np.nan) for name in ("reproducibility", "silhouette", "share")}
@@ -321,7 +322,7 @@ def _table(
         cosine[i, whole, :rank] = found.cosine
         for name, values in by_component.items():
             values[i, :rank] = getattr(found, name)
-    coords = {"rank": ranks, "restart": range(restarts), "component": range(most)}
+    coords = {"rank": ranks, "restart": range(restarts), "feature": features, "component": range(most)}
     variables: dict[str, Any] = {name: (("rank", "restart"), values) for name, values in by_run.items()}
     variables |= {name: (("rank", "component"), values) for name, values in by_component.items()}
     variables |= {"status": (("rank", "restart"), status.astype(str)), "W": (("rank", "feature", "component"), W)}

@@ -63,7 +63,7 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     ),
     "diagnostics": (BELOW | {"labels", "reading"}, {"numpy", "pandas", "scipy", "xarray"}),
     "verbs": (
-        {*BELOW_VERBS, "search", "diagnostics", "prediction", "sparse", "_compat"},
+        {*BELOW_VERBS, "search", "diagnostics", "prediction", "sparse", "labels", "_compat"},
         {"numpy", "pandas", "pymc", "scipy", "xarray"},
     ),
     "streaming": (

@@ -220,6 +220,14 @@ def test_refusals(name):
     assert "\n" not in str(caught.value)
 
 
+def test_unit_sums_leave_moments_out_which_have_other_units():
+    found = nz.unit_sum(over(kept_samples=[3, 40]))
+    assert "posterior_moments" not in group_names(found)
+    top = nz.top_features(found, F)
+    np.testing.assert_allclose(top.groupby("component")["weight"].sum(), 1.0)
+    assert np.all(top["share_low"] < top["share_high"])
+
+
 def test_results_are_read_as_those_in_memory(tmp_path):
     found, model = over(kept_samples=[3, 40], draws=20), gamma(None, shape=(F, 1))
     assert nz.predict(found, model).shape == (2, 20, F, 2)

@@ -17,7 +17,7 @@ from nmf_zoo.distributions.counts import LARGEST
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random import counts
 from nmf_zoo.reading import read
-from nmf_zoo.structure import Poisson
+from nmf_zoo.structure import Outer, Poisson
 from tests.results import idata_of, random_idata
 
 F, K, N = 4, 2, 5
@@ -312,6 +312,63 @@ def test_projection_puts_labelled_rows_in_order():
     masked = nz.projection_model(idata, new, model=model, mask=mask)
     again = nz.projection_model(idata, new.iloc[[2, 0, 3, 1]], model=model, mask=mask[[2, 0, 3, 1]])
     np.testing.assert_array_equal(nz.read(masked).data.mask, nz.read(again).data.mask)
+
+
+def test_labels_in_another_order_than_the_models_are_refused():
+    model = MODELS["dense"]()
+    idata = random_idata(model, np.random.default_rng(1))
+    for dim, sorted_table in (("feature", TABLE[::-1]), ("obs", TABLE[TABLE.columns[::-1]])):
+        other = nz.gamma_nmf(sorted_table, K)
+        with pytest.raises(InputError, match=f"idata: got labels of '{dim}' that differ from the model's"):
+            nz.predict(idata, other, n_draws=1)
+        with pytest.raises(InputError, match=f"idata: got labels of '{dim}' that differ from the model's"):
+            nz.log_likelihood(idata, other, per="cell")
+    with pytest.raises(InputError, match="idata: got labels of 'feature' that differ from the model's"):
+        nz.project(idata, TABLE, model=nz.gamma_nmf(TABLE[::-1], K))
+    nz.projection_model(idata, TABLE, model=nz.gamma_nmf(TABLE[TABLE.columns[::-1]], K))  # W has no samples
+    assert nz.predict(idata, nz.gamma_nmf(X, K), n_draws=1).sizes["obs"] == N  # numbered: they say nothing
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.date_range("2020", periods=F, tz="Europe/Berlin"),
+        pd.period_range("2020", periods=F, freq="M"),
+        pd.interval_range(0, F),
+        [1, "a", None, (1, 2)],
+    ],
+    ids=["zone", "period", "interval", "mixed"],
+)
+def test_projection_knows_the_models_own_rows(labels):
+    table = pd.DataFrame(X, index=labels)
+    model = nz.gamma_nmf(table, K)
+    idata = random_idata(model, np.random.default_rng(1))
+    again = nz.projection_model(idata, table[::-1], model=model)
+    np.testing.assert_array_equal(nz.read(again).data.values, X)
+
+
+def test_offsets_of_a_projection_go_with_its_rows():
+    model = MODELS["dense"]()
+    idata = random_idata(model, np.random.default_rng(1))
+    new, shuffled = TABLE.iloc[:, :3], [2, 0, 3, 1]
+    full = np.arange(1.0, 13.0).reshape(4, 3)
+    labelled = pd.DataFrame(full, new.index, new.columns)
+    pair = full[:, :1], full[:1]
+    for ordered, moved in (
+        (full, full[shuffled]),
+        (full, labelled.iloc[shuffled]),
+        (full, labelled),
+        (pair[0] * pair[1], (pair[0][shuffled], pair[1])),
+        (full[0], full[0]),
+    ):
+        offsets = {"exposure": moved, "background": moved}
+        again = nz.projection_model(idata, new.iloc[shuffled], model=model, **offsets)
+        likelihood = nz.read(again).likelihood
+        for offset in (likelihood.exposure, likelihood.background):
+            found = offset.table() if isinstance(offset, Outer) else offset
+            np.testing.assert_array_equal(found * np.ones(full.shape), ordered * np.ones(full.shape))
+    with pytest.raises(InputError, match="exposure: got labels of 'feature' that differ"):
+        nz.projection_model(idata, new.iloc[shuffled], model=model, exposure=labelled.iloc[::-1])
 
 
 def turned(idata, model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import xarray as xr
@@ -154,6 +155,11 @@ def test_shapes_and_what_is_missing(found):
     assert dict(found["W"].sizes) == {"rank": 5, "feature": 30, "component": 5}
     assert np.all(found["status"] == "complete")
     np.testing.assert_allclose(found["share"].sum("component"), 1.0)
+
+
+def test_components_have_the_labels_of_features():
+    table = pd.DataFrame(X, index=[f"f{row}" for row in range(len(X))])
+    assert list(nz.stability(table, [2], 2, random_seed=1, quiet=True)["feature"]) == list(table.index)
 
 
 def test_a_function_a_model_and_threads_give_the_same(found):
