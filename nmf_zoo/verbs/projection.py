@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 import pymc as pm
+import scipy.sparse
 import xarray as xr
 
 from nmf_zoo import _compat
@@ -19,7 +20,8 @@ from nmf_zoo.inference.shared.multiplied import without_multipliers
 from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
-from nmf_zoo.models.matrices import flat_labels, read_dataarray, read_labels, read_mask
+from nmf_zoo.models.matrices import COLUMNS, as_matrix, flat_labels, read_dataarray, read_labels, read_mask
+from nmf_zoo.models.offsets import is_pair, shape_of
 from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import draws_in_order
 from nmf_zoo.results.posterior import (
@@ -138,17 +140,14 @@ def projection_model(
 ) -> pm.Model:
     """The declaration that :func:`project` runs: the model's own, of new samples, with W known. Arguments as there."""
     structure = _with_free_H(model)
-    X_new, mask = _align(X_new, mask, axes_of(structure)[0])
-    offsets = {
-        "exposure": _offset(structure, "exposure", exposure),
-        "background": _offset(structure, "background", background),
-    }
+    X_new, mask, given = _align(X_new, mask, {"exposure": exposure, "background": background}, axes_of(structure)[0])
+    offsets = {name: _offset(structure, name, value) for name, value in given.items()}
     if isinstance(structure.H.prior, LogLinearGammaPrior):
-        structure = with_new_design(structure, structure.H.prior, design, X_new)
+        structure = with_new_design(structure, structure.H.prior, design, _samples_of(X_new))
     elif design is not None:
         raise InputError("design", "covariates", "None: the model has none", "leave it out")
     if structure.likelihood.of_batches is not None:
-        offsets["batch"] = batches_of_new(structure, batch)
+        offsets["batch"] = batches_of_new(structure, batch, _samples_of(X_new))
     elif batch is not None:
         raise InputError("batch", "labels", "None: the model has no batches", "leave it out")
     return _with_known_W(idata, structure, chain, X_new, mask=mask, observed=observed, **offsets)
@@ -196,7 +195,7 @@ def _with_known_W(
 ) -> pm.Model:
     means = _means(idata, structure, chain)
     if batch is not None:
-        inputs |= multiplied_offsets(structure, means.values, batch, inputs)
+        inputs |= multiplied_offsets(structure, means.values, batch, X_new, inputs)
         structure = without_multipliers(structure)
     coords = {"feature": axes_of(structure)[0].labels, "component": means.labels}
     with new_samples():
@@ -426,21 +425,47 @@ def _component_labels(structure: Factorisation) -> Array:
     return structure.coords.get(dim, np.arange(structure.rank))
 
 
-def _align(X_new: Any, mask: Any, feature: Axis) -> tuple[Any, Any]:
-    """X_new and its mask with their rows in the model's order."""
+def _samples_of(X_new: Any) -> Array:
+    """Labels of the new samples, else 0, 1, 2, ..."""
+    shape = X_new.shape if scipy.sparse.issparse(X_new) else as_matrix("X_new", X_new).shape
+    return read_labels(X_new)[1].get(COLUMNS, np.arange(shape[1]))
+
+
+def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tuple[Any, Any, dict[str, Any]]:
+    """X_new, its mask and what it has of exposures and backgrounds, with their rows in the model's order."""
     n_features = len(feature.labels)
     index, X_new, mask = _row_labels(X_new, mask, feature.dim)
     if index is None or _is_count(feature.labels):
         found = X_new.shape[0] if hasattr(X_new, "shape") and len(X_new.shape) else len(X_new)
         if found != n_features:
             raise InputError("X_new", f"{found} features", f"{n_features}, as many as the model has")
-        return X_new, mask
+        return X_new, mask, offsets
     _check_labels(index, feature)
     order, own = index.get_indexer(feature.labels), read_labels(X_new)[1]
-    X_new = X_new.iloc[order] if isinstance(X_new, pd.DataFrame) else X_new.isel({X_new.dims[0]: order})
+    X_new = _rows(X_new, order)
     if mask is not None:
         mask = read_mask(mask, X_new.shape, own)[order]
-    return X_new, mask
+    return X_new, mask, {name: _rows_of_offset(given, index, order, feature) for name, given in offsets.items()}
+
+
+def _rows(table: Any, order: Array) -> Any:
+    """A table with its rows in another order, and their labels with them."""
+    if isinstance(table, pd.DataFrame):
+        return table.iloc[order]
+    return table.isel({table.dims[0]: order}) if isinstance(table, xr.DataArray) else np.asarray(table)[order]
+
+
+def _rows_of_offset(given: Any, index: pd.Index, order: Array, feature: Axis) -> Any:
+    """An exposure or background, whose rows are X_new's (``index``) unless they are labelled in the model's order."""
+    if is_pair(given):
+        return tuple(_rows_of_offset(part, index, order, feature) for part in given)
+    if isinstance(given, xr.DataArray) and feature.dim in given.dims:
+        given = given.transpose(feature.dim, ...)
+    is_column = isinstance(given, xr.DataArray) and given.dims == (feature.dim,)
+    if scipy.sparse.issparse(given) or not (is_column or len(shape_of(given)) == 2) or len(given) != len(index):
+        return given
+    own = given.indexes.get(feature.dim) if isinstance(given, xr.DataArray) else getattr(given, "index", None)
+    return given if own is not None and np.array_equal(flat_labels(own), feature.labels) else _rows(given, order)
 
 
 def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, Any]:
