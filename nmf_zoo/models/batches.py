@@ -83,7 +83,7 @@ def check_batches(given: Any, inputs: Inputs) -> tuple[CheckedBatches | None, In
     if given is None:
         return None, inputs
     recipe = given if isinstance(given, Batches) else Batches(labels=given)
-    labels = read_batch_labels(recipe.labels, inputs)
+    labels = read_batch_labels(recipe.labels, inputs.coords[COLUMNS])
     batch, names = pd.factorize(labels)
     if np.any(batch < 0):
         raise InputError("batch", f"{np.sum(batch < 0)} samples without a label", "a label for each sample")
@@ -104,14 +104,13 @@ def check_batches(given: Any, inputs: Inputs) -> tuple[CheckedBatches | None, In
     return checked, replace(inputs, coords=coords)
 
 
-def read_batch_labels(given: Any, inputs: Inputs) -> np.ndarray:
-    """(N,), in the order of X's samples."""
-    own = inputs.coords[COLUMNS]
+def read_batch_labels(given: Any, own: np.ndarray) -> np.ndarray:
+    """(N,), in the order of X's samples, whose labels are ``own``."""
     if isinstance(given, xr.DataArray):
         given = given.to_series() if given.ndim == 1 and given.dims[0] in given.coords else given.to_numpy()
     if isinstance(given, pd.Series):
         given = in_order_of_samples("batch", given, own)
     labels = np.asarray(given)
-    if labels.shape != (inputs.shape[1],):
-        raise InputError("batch", f"labels of shape {labels.shape}", f"({inputs.shape[1]},), one for each sample of X")
+    if labels.shape != own.shape:
+        raise InputError("batch", f"labels of shape {labels.shape}", f"({len(own)},), one for each sample of X")
     return labels.astype(object) if labels.dtype.kind in "UT" else labels

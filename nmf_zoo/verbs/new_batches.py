@@ -6,25 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import xarray as xr
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.shared.multiplied import multipliers_of
+from nmf_zoo.models.batches import read_batch_labels
+from nmf_zoo.models.matrices import read_labels
+from nmf_zoo.models.offsets import OuterProduct, check_offset
 from nmf_zoo.structure import Array, Factorisation
 
 REFERENCE = "batch"  # the dim that labels the batches with the reference, of a declaration of ours
 
 
-def batches_of_new(structure: Factorisation, given: Any) -> Array:
-    """(new,) the column of the table of multipliers that each new sample has."""
+def batches_of_new(structure: Factorisation, given: Any, samples: Array) -> Array:
+    """(new,) the column of the table of multipliers that each new sample, labelled ``samples``, has."""
     labels = batch_labels(structure)
     known = f"labels of batches, one for each new sample, among {labels[:8]}{' and others' * (len(labels) > 8)}"
     if given is None:
         raise InputError(
             "batch", "None", known, "a sample of a new batch has no multipliers yet: run the model with it"
         )
-    wanted = np.atleast_1d(np.asarray(given)).tolist()
+    wanted = read_batch_labels([given] * len(samples) if np.ndim(given) == 0 else given, samples).tolist()
     unknown = [label for label in wanted if label not in labels]
     if unknown:
         raise InputError("batch", repr(unknown[0]), known, "of a new batch run the model with its samples")
@@ -62,23 +64,20 @@ def with_middle_multipliers(structure: Factorisation, draws: xr.Dataset) -> xr.D
 
 
 def multiplied_offsets(
-    structure: Factorisation, values: Mapping[str, Array], batch: Array, inputs: Mapping[str, Any]
+    structure: Factorisation, values: Mapping[str, Array], batch: Array, X_new: Any, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """``exposure`` and ``background`` of new samples, times their multipliers: (features, new)."""
-    table = multipliers_of(structure).table(values)[:, batch]
-    exposure, background = (as_array(name, inputs[name]) for name in ("exposure", "background"))
+    table, labels = multipliers_of(structure).table(values)[:, batch], read_labels(X_new)[1]
+    exposure, background = (
+        _as_array(check_offset(name, inputs[name], table.shape, labels, None, positive=name == "exposure"))
+        for name in ("exposure", "background")
+    )
     return {
         "exposure": table if exposure is None else exposure * table,
         "background": None if background is None else background * table,
     }
 
 
-def as_array(name: str, given: Any) -> Array | None:
+def _as_array(offset: Any) -> Array | None:
     """What broadcasts to (features, new)."""
-    if given is None:
-        return None
-    if scipy.sparse.issparse(given):
-        raise InputError(name, "a sparse matrix", "an array, or a tuple (one per feature, one per sample)")
-    parts = given if isinstance(given, tuple) else (given,)
-    out = np.asarray(parts[0], dtype=np.float64)
-    return out * np.asarray(parts[1], dtype=np.float64) if len(parts) == 2 else out
+    return offset.of_features * offset.of_samples if isinstance(offset, OuterProduct) else offset

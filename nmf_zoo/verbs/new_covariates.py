@@ -6,31 +6,36 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.models.covariates import as_frame, read_design
-from nmf_zoo.models.matrices import COLUMNS, read_labels
-from nmf_zoo.structure import Factorisation, LogLinearGammaPrior
+from nmf_zoo.structure import Array, Factorisation, LogLinearGammaPrior
 
 
-def with_new_design(structure: Factorisation, prior: LogLinearGammaPrior, given: Any, X_new: Any) -> Factorisation:
-    """The model with the covariates of the new samples in the place of its own."""
+def with_new_design(structure: Factorisation, prior: LogLinearGammaPrior, given: Any, samples: Array) -> Factorisation:
+    """The model with the covariates of the new samples, labelled ``samples``, in the place of its own."""
     names = covariate_labels(structure, prior)
     expected = f"the covariates {', '.join(map(str, names[:8]))}{' and others' * (len(names) > 8)} of the new samples"
     if given is None:
         raise InputError("design", "None", expected, "give design=")
     frame = as_frame(given)
-    if set(names) <= set(frame.columns) and not isinstance(frame.columns, pd.RangeIndex):
+    given_names = frame.columns.tolist()
+    if set(names) <= set(given_names):
         frame = frame[names]
+    elif not _are_numbers(names) and not _are_numbers(given_names):
+        raise InputError("design", f"columns named {', '.join(map(str, given_names[:8]))}", expected, "rename them")
     if frame.shape[1] != len(names):
         raise InputError("design", f"{frame.shape[1]} columns", expected)
-    samples = read_labels(X_new)[1].get(COLUMNS, np.arange(np.shape(X_new)[1]))
     values = read_design(frame, samples).to_numpy(np.float64, na_value=np.nan)
     if not np.all(np.isfinite(values)):
         raise InputError("design", "values that are NaN or infinite", "finite numbers")
     covariates = replace(prior.covariates, design=values)
     return replace(structure, H=replace(structure.H, prior=replace(prior, covariates=covariates)))
+
+
+def _are_numbers(names: list[Any]) -> bool:
+    """They only count the columns."""
+    return names == list(range(len(names)))
 
 
 def covariate_labels(structure: Factorisation, prior: LogLinearGammaPrior) -> list[Any]:

@@ -21,7 +21,7 @@ from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
-from nmf_zoo.models.matrices import COLUMNS, ROWS, flat_labels, read_dataarray, read_labels, read_mask
+from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, flat_labels, read_dataarray, read_labels, read_mask
 from nmf_zoo.models.offsets import read_array
 from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import draws_in_order
@@ -142,15 +142,14 @@ def projection_model(
 ) -> pm.Model:
     """The declaration that :func:`project` runs: the model's own, of new samples, with W known. Arguments as there."""
     structure = _with_free_H(model)
-    given = {"exposure": exposure, "background": background}
-    X_new, mask, given = _align(X_new, mask, given, axes_of(structure)[0])
-    offsets = {name: _offset(structure, name, own) for name, own in given.items()}
+    X_new, mask, given = _align(X_new, mask, {"exposure": exposure, "background": background}, axes_of(structure)[0])
+    offsets = {name: _offset(structure, name, value) for name, value in given.items()}
     if isinstance(structure.H.prior, LogLinearGammaPrior):
-        structure = with_new_design(structure, structure.H.prior, design, X_new)
+        structure = with_new_design(structure, structure.H.prior, design, _samples_of(X_new))
     elif design is not None:
         raise InputError("design", "covariates", "None: the model has none", "leave it out")
     if structure.likelihood.of_batches is not None:
-        offsets["batch"] = batches_of_new(structure, batch)
+        offsets["batch"] = batches_of_new(structure, batch, _samples_of(X_new))
     elif batch is not None:
         raise InputError("batch", "labels", "None: the model has no batches", "leave it out")
     return _with_known_W(idata, structure, chain, X_new, mask=mask, observed=observed, **offsets)
@@ -198,7 +197,7 @@ def _with_known_W(
 ) -> pm.Model:
     means = _means(idata, structure, chain)
     if batch is not None:
-        inputs |= multiplied_offsets(structure, means.values, batch, inputs)
+        inputs |= multiplied_offsets(structure, means.values, batch, X_new, inputs)
         structure = without_multipliers(structure)
     coords = {"feature": axes_of(structure)[0].labels, "component": means.labels}
     with new_samples():
@@ -429,6 +428,12 @@ def _component_labels(structure: Factorisation) -> Array:
     return structure.coords.get(dim, np.arange(structure.rank))
 
 
+def _samples_of(X_new: Any) -> Array:
+    """Labels of the new samples, else 0, 1, 2, ..."""
+    shape = X_new.shape if scipy.sparse.issparse(X_new) else as_matrix("X_new", X_new).shape
+    return read_labels(X_new)[1].get(COLUMNS, np.arange(shape[1]))
+
+
 def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tuple[Any, Any, dict[str, Any]]:
     """X_new, its mask and its offsets with their rows in the model's order."""
     n_features = len(feature.labels)
@@ -445,17 +450,18 @@ def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tup
     X_new = X_new.iloc[order] if isinstance(X_new, pd.DataFrame) else X_new.isel({X_new.dims[0]: order})
     if mask is not None:
         mask = read_mask(mask, X_new.shape, own)[order]
-    return X_new, mask, {name: _in_order(name, given, order, own, feature) for name, given in offsets.items()}
+    how = order, X_new.shape, own, feature
+    return X_new, mask, {name: _in_order(name, given, *how) for name, given in offsets.items()}
 
 
-def _in_order(name: str, given: Any, order: Array, own: dict[str, Array], feature: Axis) -> Any:
-    """An offset whose rows go with those of X_new, labelled ``own``; labels may say that they are the model's."""
+def _in_order(name: str, given: Any, order: Array, shape: tuple[int, ...], own: dict[str, Array], feature: Axis) -> Any:
+    """An offset whose rows go with those of X_new, of this shape and labelled ``own``; labels may say that they are the model's."""
     if isinstance(given, tuple):
-        return tuple(_in_order(name, part, order, own, feature) for part in given)
+        return tuple(_in_order(name, part, order, shape, own, feature) for part in given)
     rows = read_labels(given)[1].get(ROWS, ())
     if given is None or scipy.sparse.issparse(given) or np.array_equal(rows, feature.labels):
         return given
-    array = read_array(name, given, (len(order), len(own[COLUMNS])), own)
+    array = read_array(name, given, shape, own)
     return array[order] if array.ndim == 2 and len(array) > 1 else array
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from nmf_zoo.errors import InputError, RunFailed, UnsupportedModel
+from nmf_zoo.errors import InputError, RunFailed, UnsupportedModel, not_one_of
 from nmf_zoo.inference.hmm.exact import recursions_of
 from nmf_zoo.inference.hmm.particle_expectations import read_particles
 from nmf_zoo.inference.hmm.particle_filter import require_weight
@@ -21,7 +21,9 @@ from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.results.groups import axes_of
 from nmf_zoo.runtime.arguments import entropy_of
-from nmf_zoo.structure import Array, Factorisation, Fixed
+from nmf_zoo.structure import Array, ChainPrior, Factorisation, Fixed
+from nmf_zoo.structure.chains import REAL, supports_of
+from nmf_zoo.workbench.marginal import check_weights
 
 METHODS = ("auto", "exact", "particles")
 
@@ -93,17 +95,16 @@ def _weights(structure: Factorisation, W: Any) -> Array:
         if not isinstance(structure.W.prior, Fixed):
             raise InputError("W", "None", "the weights: the model does not know them")
         return np.array(structure.W.prior.value, dtype=np.float64, order="C")
-    found = np.array(W, dtype=np.float64, order="C")
-    if found.shape != structure.W.shape:
-        raise InputError("W", f"shape {found.shape}", f"{structure.W.shape}, (features, components)")
-    if not np.all(np.isfinite(found)) or np.any(found < 0):
-        raise InputError("W", "cells that are negative or not finite", "finite numbers >= 0")
-    return found
+    return check_weights(structure, W)
 
 
 def _values(structure: Factorisation, values: Mapping[str, Any]) -> dict[str, Array]:
-    """A value for each unknown of the chain."""
-    found = {}
+    """A value for each unknown of the chain, where its law has them."""
+    found, supports = {}, supports_of(cast(ChainPrior, structure.H.prior))
+    names = [unknown.name for unknown in structure.H.unknowns]
+    for name in values:
+        if name not in names:
+            raise not_one_of("values", name, names)
     for unknown in structure.H.unknowns:
         if unknown.name not in values:
             raise InputError("values", f"no value of {unknown.name}", "one for each unknown parameter of the chain")
@@ -111,6 +112,11 @@ def _values(structure: Factorisation, values: Mapping[str, Any]) -> dict[str, Ar
         if found[unknown.name].shape != unknown.variable_shape:
             got = f"{unknown.name} of shape {found[unknown.name].shape}"
             raise InputError("values", got, f"shape {unknown.variable_shape}, as in the model")
+        low, high = supports.get(unknown.name, REAL)
+        if not np.all((low < found[unknown.name]) & (found[unknown.name] < high)):
+            raise InputError(
+                "values", f"{unknown.name} = {values[unknown.name]}", f"numbers inside ({low:g}, {high:g})"
+            )
     return found
 
 

@@ -86,7 +86,7 @@ def _values(structure: Factorisation, W: Any) -> tuple[dict[str, Array], Array]:
         return {}, structure.W.prior.value
     if W is None:
         raise InputError("W", "None", f"an array of shape {structure.W.shape}, or a result of nz.fit")
-    return {}, _check_weights(structure, W)
+    return {}, check_weights(structure, W)
 
 
 def _from_result(structure: Factorisation, idata: Any, names: list[str]) -> tuple[dict[str, Array], Array]:
@@ -100,10 +100,11 @@ def _from_result(structure: Factorisation, idata: Any, names: list[str]) -> tupl
         return values, structure.W.prior.value
     of_w = variable_of(posterior, structure.W.name, structure.W.variable_shape).to_numpy()[0, 0]
     check_labels(posterior, structure, [structure.W.name])
-    return values, _check_weights(structure, structure.W.orient(of_w))
+    return values, check_weights(structure, structure.W.orient(of_w))
 
 
-def _check_weights(structure: Factorisation, W: Any) -> Array:
+def check_weights(structure: Factorisation, W: Any) -> Array:
+    """W as given, (F, K); its labels have to be the model's."""
     feature = axes_of(structure)[0]
     if isinstance(W, xr.DataArray) and feature.dim in W.dims and W.ndim == 2:
         W = W.transpose(feature.dim, ...)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from scipy.stats import poisson
@@ -36,6 +37,10 @@ def forward(X):
 
 def model():
     return nz.hmm_nmf(X, K, chain=nz.BasisChain(OFF, ON), background=BACKGROUND)
+
+
+def labelled():
+    return nz.hmm_nmf(pd.DataFrame(X, index=list("abc")), K, chain=nz.BasisChain(OFF, ON), background=BACKGROUND)
 
 
 @pytest.mark.parametrize("block", [None, 2])
@@ -87,7 +92,8 @@ def test_known_weights_and_other_chains():
     [
         (lambda: nz.filter(model()), InputError, "W: got None; expected the weights"),
         (lambda: nz.filter(model(), W.T), InputError, r"W: got shape \(2, 3\); expected \(3, 2\)"),
-        (lambda: nz.filter(model(), -W), InputError, "W: got cells that are negative"),
+        (lambda: nz.filter(model(), -W), InputError, "W: got values that are negative"),
+        (lambda: nz.filter(labelled(), pd.DataFrame(W, index=list("cba"))), InputError, "W: got labels of 'feature'"),
         (lambda: nz.filter(model(), W, method="best"), InputError, "method: got 'best'"),
         (lambda: nz.filter(nz.hmm_nmf(X, K), W), InputError, "values: got no value of"),
         (lambda: nz.filter(nz.gamma_nmf(X, K), W), UnsupportedModel, "filter: H is no chain in time"),
@@ -107,3 +113,12 @@ def test_known_weights_and_other_chains():
 def test_refusals(call, kind, said):
     with pytest.raises(kind, match=said):
         call()
+
+
+@pytest.mark.parametrize("value", [0.0, 1.5, np.nan])
+def test_values_are_those_that_the_chain_can_have(value):
+    free = nz.hmm_nmf(X, K, chain=nz.BasisChain(nz.free(), ON), background=BACKGROUND)
+    with pytest.raises(InputError, match=rf"values: got p = {value}; expected numbers inside \(0, 1\)"):
+        nz.filter(free, W, values={"p": value})
+    with pytest.raises(InputError, match=r"values: got 'q'; expected one of \['p'\]"):
+        nz.filter(free, W, values={"p": OFF, "q": ON})

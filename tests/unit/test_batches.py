@@ -587,6 +587,7 @@ def test_new_samples_of_a_known_batch(drawn):
     [
         ({}, "batch: got None; expected labels of batches"),
         ({"batch": ["plate z"] * 2}, "batch: got 'plate z'; expected labels of batches"),
+        ({"batch": ["plate a"]}, r"batch: got labels of shape \(1,\); expected \(2,\)"),
         ({"batch": ["plate a"] * 2, "exposure": sp.csr_array(np.ones((F, 2)))}, "exposure: got a sparse matrix"),
     ],
 )
@@ -594,6 +595,20 @@ def test_bad_new_samples_are_one_line(arguments, says, drawn):
     idata, model = drawn
     with pytest.raises(InputError, match=says):
         nz.project(idata, X[:, :2], model=model, quiet=True, **arguments)
+
+
+def test_labelled_batches_and_exposures_of_new_samples(drawn):
+    idata, model = drawn
+    new = pd.DataFrame(X[:, :3], columns=list("pqr"))
+    batch, depth = (pd.Series(own, index=list("pqr")) for own in (["plate a", "plate b", "plate b"], [1.0, 2.0, 3.0]))
+    found = [
+        nz.read(nz.projection_model(idata, new, model=model, batch=own, exposure=depth)).likelihood.exposure
+        for own in (batch, batch.to_numpy(), batch[::-1])
+    ]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+    with pytest.raises(InputError, match="exposure: got labels of 'obs' that differ from X's"):
+        nz.projection_model(idata, new, model=model, batch=batch, exposure=depth[::-1])
 
 
 def test_batches_of_a_model_without_them_are_refused():

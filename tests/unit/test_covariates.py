@@ -395,6 +395,7 @@ def test_new_samples_have_covariates(drawn):
     [
         ({}, "design: got None; expected the covariates age, dose, time of the new samples"),
         ({"design": DESIGN[:2, :2]}, "design: got 2 columns; expected the covariates"),
+        ({"design": LABELLED.iloc[:2].rename(columns={"age": "years"})}, "design: got columns named years, dose, time"),
         ({"design": DESIGN[:3]}, r"design: got shape \(3, 3\); expected \(2, covariates\)"),
         ({"design": DESIGN[:2] * np.nan}, "design: got values that are NaN"),
     ],

@@ -11,7 +11,7 @@ import scipy.sparse
 import xarray as xr
 
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.models import MODELS, gap, normal_nmf, poisson_nmf
+from nmf_zoo.models import MODELS, gamma_nmf, gap, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import check_inputs
 
 F, N = 3, 4
@@ -434,6 +434,20 @@ def test_labelled_exposures_must_be_in_the_order_of_x():
         np.testing.assert_array_equal(check_inputs(table, 2, exposure=given).exposure, given)
         with pytest.raises(InputError, match=f"exposure: got labels of '{dim}' that differ from X's"):
             gap(table, 2, exposure=given[::-1])
+    for given, dim in ((depth, "obs"), (width["width"], "feature")):
+        line = xr.DataArray(given, dims=dim)
+        np.testing.assert_array_equal(np.ravel(check_inputs(table, 2, exposure=line).exposure), given)
+        with pytest.raises(InputError, match=f"exposure: got labels of '{dim}' that differ from X's"):
+            gap(table, 2, exposure=line[::-1])
+
+
+def test_labelled_hyperparameters_must_be_in_the_order_of_x():
+    table = pd.DataFrame(X, index=GENES, columns=CELLS)
+    shapes = pd.DataFrame({"shape": [1.0, 2.0, 3.0]}, index=GENES)
+    for declare, name in ((gamma_nmf, "alpha_w"), (negative_binomial_nmf, "alpha")):
+        declare(table, 2, **{name: shapes})
+        with pytest.raises(InputError, match=f"{name}: got labels of 'feature' that differ from X's"):
+            declare(table, 2, **{name: shapes[::-1]})
 
 
 @pytest.mark.parametrize("name", MODELS)

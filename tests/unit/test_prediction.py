@@ -371,6 +371,27 @@ def test_offsets_of_a_projection_go_with_its_rows():
         nz.projection_model(idata, new.iloc[shuffled], model=model, exposure=labelled.iloc[::-1])
 
 
+ROWS_OF = {
+    "per cell": lambda rows: np.arange(1.0, 13.0).reshape(4, 3)[rows],
+    "a pair": lambda rows: (np.arange(1.0, 5.0)[rows, None], np.ones((1, 3))),
+    "labelled": lambda rows: pd.DataFrame({"size": np.arange(1.0, 5.0)}, index=list("abcd")).iloc[rows],
+    "one axis": lambda rows: xr.DataArray(np.arange(1.0, 5.0)[rows], dims="feature"),
+    "in the model's order": lambda rows: pd.DataFrame({"size": np.arange(1.0, 5.0)}, index=list("abcd")),
+}
+
+
+@pytest.mark.parametrize("role", ["exposure", "background"])
+@pytest.mark.parametrize("rows_of", ROWS_OF.values(), ids=ROWS_OF)
+def test_offsets_go_with_the_rows_of_new_samples(rows_of, role):
+    model, order = MODELS["dense"](), [2, 0, 3, 1]
+    idata, cells = random_idata(model, np.random.default_rng(1)), np.indices((4, 3)).reshape(2, -1)
+    found = [
+        getattr(nz.read(nz.projection_model(idata, new, model=model, **{role: rows_of(rows)})), f"{role}_at")(*cells)
+        for rows, new in ((range(4), TABLE.iloc[:, :3]), (order, TABLE.iloc[order, :3]))
+    ]
+    np.testing.assert_array_equal(*found)
+
+
 def turned(idata, model):
     """The same draws, the components of chain 1 the other way round."""
     structure, posterior = nz.read(model), loaded(idata, "posterior").copy(deep=True)
