@@ -135,20 +135,29 @@ def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool)
     if not len(positive[0]) and not in_time and not _OF_NEW_SAMPLES.get():
         got = "no positive cell among those that were observed"
         raise InputError("X", got, "at least one: of zeros there is nothing to learn", "use X=None to simulate")
+    n_unseen = [0, 0]
     if observed.cells is not None:
         positive = tuple(index[positive] for index in observed.cells)
+    if observed.cells is not None and not (observed.is_sparse and observed.is_complete):
+        n_unseen = [size - len(np.unique(index)) for size, index in zip(shape, observed.cells, strict=True)]
     counts = (np.bincount(index, minlength=size) for size, index in zip(shape, positive, strict=True))
-    sizes = [int(np.sum(count == 0)) for count in counts]
-    sizes = sizes[:1] if in_time else sizes
-    empty = [f"{n} {word}{'s' * (n > 1)}" for n, word in zip(sizes, ("feature", "sample"), strict=False) if n]
-    if empty:
+    n_zero = [int(np.sum(count == 0)) - unseen for count, unseen in zip(counts, n_unseen, strict=True)]
+    sides = 1 if in_time else 2
+    _note_of(n_zero[:sides], "no positive observed cell; {} factors go towards 0")
+    _note_of(n_unseen[:sides], "no observed cell; the data say nothing of {} factors")
+
+
+def _note_of(sizes: Sequence[int], what: str) -> None:
+    """So many features and samples have what is said, if any."""
+    found = [f"{n} {word}{'s' * (n > 1)}" for n, word in zip(sizes, ("feature", "sample"), strict=False) if n]
+    if found:
         verb, their = ("has", "its") if sum(sizes) == 1 else ("have", "their")
-        note(f"X: {' and '.join(empty)} {verb} no positive observed cell; {their} factors go towards 0")
+        note(f"X: {' and '.join(found)} {verb} {what.format(their)}", level=7)
 
 
-def note(message: str) -> None:
+def note(message: str, level: int = 6) -> None:
     if not _OF_NEW_SAMPLES.get():
-        warnings.warn(message, NmfZooWarning, stacklevel=6)
+        warnings.warn(message, NmfZooWarning, stacklevel=level)
 
 
 _OF_NEW_SAMPLES = ContextVar("_OF_NEW_SAMPLES", default=False)

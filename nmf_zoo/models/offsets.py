@@ -83,9 +83,9 @@ def read_array(name: str, value: Any, shape: tuple[int, int], labels: Mapping[st
     if isinstance(value, xr.DataArray) and value.ndim == 1:
         value = value.expand_dims(COLUMNS, axis=1) if value.dims[0] == ROWS else value.expand_dims(ROWS)
     value, own = read_labels(value)
-    check_same_labels(name, {dim: found for dim, found in own.items() if len(found) > 1}, labels)
     array = as_float_array(name, value)
     check_broadcast(name, array.shape, shape)
+    check_same_labels(name, {dim: found for dim, found in own.items() if len(found) > 1}, labels)
     return array
 
 

@@ -455,7 +455,7 @@ def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tup
 
 
 def _in_order(name: str, given: Any, order: Array, shape: tuple[int, int], own: dict[str, Array], feature: Axis) -> Any:
-    """An offset with its rows where those of X_new go, of this shape and labelled ``own``, unless its own are in place."""
+    """An offset with its rows where those of X_new (of this shape, labelled ``own``) go, unless they are in place."""
     if isinstance(given, tuple):
         return tuple(_in_order(name, part, order, shape, own, feature) for part in given)
     rows = read_labels(given)[1].get(ROWS, ())

@@ -104,6 +104,9 @@ def calibrate(
         simulations=(simulations, FEWEST), draws=(draws, 1), thin=(thin, 1), tune=(tune, 0), max_iter=(max_iter, 1)
     )
     check_alarm(alarm)
+    if not callable(declare):
+        do = "e.g. lambda: nz.gamma_nmf(None, 2, shape=(3, 4))"
+        raise InputError("declare", type(declare).__name__, "a function that returns a pm.Model", do)
     model = declare()
     if not isinstance(model, pm.Model):
         raise InputError("declare", f"a function that returns {type(model).__name__}", "one that returns a pm.Model")

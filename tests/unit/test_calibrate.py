@@ -165,6 +165,7 @@ def test_exact_engines_pass_and_the_narrow_posterior_of_vb_is_seen(engine, is_ca
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        ({"declare": 3}, InputError, "declare: got int; expected a function that returns a pm.Model"),
         ({"declare": lambda: 3}, InputError, "declare: got a function that returns int; expected one that returns"),
         ({"declare": lambda: nz.gap(None, rank=1, shape=(2, 2))}, InputError, "W: got a flat density"),
         ({"engine": "hmc"}, InputError, "engine: got 'hmc'; expected one of"),

@@ -253,6 +253,19 @@ def test_only_what_is_empty_is_said():
         poisson_nmf(given.T, 2)
 
 
+def test_what_nobody_observed_is_no_zero():
+    seen, given = np.ones((F, N), bool), X.copy()
+    seen[0], given[1] = False, 0
+    for table in (given, scipy.sparse.csr_array(given)):
+        with pytest.warns(NmfZooWarning) as said:
+            poisson_nmf(table, 2, mask=seen)
+        assert [str(one.message) for one in said] == [
+            "X: 1 feature has no positive observed cell; its factors go towards 0",
+            "X: 1 feature has no observed cell; the data say nothing of its factors",
+        ]
+        assert {one.filename for one in said} == {__file__}
+
+
 @pytest.mark.parametrize(("dim", "axis"), [("feature", "index"), ("obs", "columns")])
 def test_labels_that_repeat_are_said_once(dim, axis):
     table = FRAME.copy()
