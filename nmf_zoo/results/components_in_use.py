@@ -20,6 +20,7 @@ from nmf_zoo.results.factor_draws import (
     with_whole_relevances,
 )
 from nmf_zoo.results.posterior import INTERVAL, LEADING, draws_or_means
+from nmf_zoo.results.trace_storage import MOMENTS
 
 LEAST = 0.05
 
@@ -63,7 +64,8 @@ def components_in_use(
     -----
     The draws of a fit by EM are one point, and those of VB come from q, in which a count varies less than in the
     posterior. A prior that does not shrink may leave surplus components in use; :func:`~nmf_zoo.select_rank` compares
-    ranks under any. After a run that kept moments only, the count is that of the means.
+    ranks under any. After a run that kept moments only, the count is that of each chain's means, and there is no
+    interval.
 
     References
     ----------
@@ -96,6 +98,7 @@ def components_in_use(
     with np.errstate(invalid="ignore"):
         parts = np.exp((logs - logs.max("component")).to_numpy())
     shares = logs.copy(data=np.nan_to_num(parts))  # nothing at all: no shares
+    has_draws = MOMENTS not in _compat.group_names(idata)
     table = xr.Dataset(
         {
             "count": count,
@@ -103,7 +106,7 @@ def components_in_use(
             "probability": is_used.mean("draw"),
         }
     )
-    return table.assign_attrs(_answer(count.to_numpy(), logs.sizes["component"], least))
+    return table.assign_attrs(_answer(count.to_numpy().ravel(), logs.sizes["component"], least, has_draws))
 
 
 def _chosen(idata: Any, chain: int | None, weights: str, activations: str, relevance: str | None) -> xr.Dataset:
@@ -139,12 +142,13 @@ def _relevances(group: xr.Dataset, name: str, rank: int, *, is_asked: bool) -> x
     return found.rename({own: "component"}).drop_vars("component", errors="ignore")
 
 
-def _answer(counts: np.ndarray, rank: int, least: float) -> dict[str, Any]:
-    """In words, of (chain, draw) counts."""
+def _answer(counts: np.ndarray, rank: int, least: float, has_draws: bool) -> dict[str, Any]:
+    """What is said of the counts; those of means, one of each chain, have no interval."""
     values, times = np.unique(counts, return_counts=True)
     best = int(values[np.argmax(times)])
     lower, upper = (int(end) for end in np.quantile(counts, INTERVAL, method="inverted_cdf"))
-    spread = f" (90 % interval {lower} to {upper})" if counts.shape[1] > 1 else ""
+    spread = f" (90 % interval {lower} to {upper})" if has_draws and counts.size > 1 else ""
     are = f"component{'s' if rank > 1 else ''} {'is' if best == 1 else 'are'} in use"
     said = f"{best} of {rank} {are}{spread}: at least {least:.3g} times the largest."
-    return {"count": best, "lower": lower, "upper": upper, "answer": said}
+    ends = {"lower": lower, "upper": upper} if has_draws else {}
+    return {"count": best, **ends, "answer": said}

@@ -126,6 +126,7 @@ def test_means_of_moments_are_one_draw():
     found = nz.components_in_use(kept)
     assert found["count"].shape == (2, 1)
     assert "interval" not in found.attrs["answer"]
+    assert "lower" not in found.attrs
 
 
 BAD = {

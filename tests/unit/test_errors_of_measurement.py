@@ -223,6 +223,23 @@ def test_a_sigma_below_the_digits_of_the_bound_is_refused_by_vb():
     )
 
 
+@pytest.mark.filterwarnings("ignore:X. 1 sample has no positive observed cell")
+def test_a_sample_that_was_not_observed_has_its_exponential_prior_in_vb():
+    table = X.copy()
+    table[:, 3] = np.nan
+    model = nz.normal_nmf(table, K, sigma=S, beta_w=1.0, beta_h=0.5)
+    fitted = nz.fit(model=model, engine="vb", max_iter=30, search=None, random_seed=1, quiet=True)
+    observed = nz.normal_nmf(np.delete(table, 3, 1), K, sigma=np.delete(S, 3, 1), beta_w=1.0, beta_h=0.5)
+    start = {name: fitted.fit[f"{name}_mean"].values[0] for name in "WH"}
+    both = [
+        nz.fit(model=own, engine="vb", max_iter=1, search=None, quiet=True, initvals=start | {"H": columns})
+        for own, columns in ((model, start["H"]), (observed, np.delete(start["H"], 3, 1)))
+    ]
+    np.testing.assert_allclose(fitted.fit["H_mean"].values[0, :, 3], 2.0, rtol=1e-12)
+    np.testing.assert_allclose(fitted.fit["H_sd"].values[0, :, 3], 2.0, rtol=1e-12)
+    np.testing.assert_allclose(*(one.fit["objective"].values for one in both), rtol=1e-12)
+
+
 def test_a_flat_factor_beside_a_truncated_normal_one_is_sampled():
     model = nz.normal_nmf(X, K, sigma=S, mu_h=0.5, sigma_h=1.0)
     found = nz.sample(model=model, engine="gibbs", draws=2, tune=2, chains=1, quiet=True, random_seed=1)

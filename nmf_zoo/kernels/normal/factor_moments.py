@@ -24,7 +24,12 @@ SERIES = 30.0  # of a: beyond it the moments are those of a series in 1 / a, whi
 
 @kernel
 def truncated_moments(precision, shift):
-    """(mean, variance, log of the integral of exp(shift v - precision v^2 / 2) over [0, inf))."""
+    """(mean, variance, log of the integral of exp(shift v - precision v^2 / 2) over [0, inf)).
+
+    With precision 0, where nothing was observed, exponential.
+    """
+    if precision == 0.0:
+        return -1.0 / shift, 1.0 / (shift * shift), -math.log(-shift)
     scale = 1.0 / math.sqrt(precision)
     a = -shift * scale
     if a > SERIES:
