@@ -11,7 +11,15 @@ import scipy.sparse
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.models.matrices import as_float_array, check_broadcast, check_same_labels, read_labels, span
+from nmf_zoo.models.matrices import (
+    COLUMNS,
+    ROWS,
+    as_float_array,
+    check_broadcast,
+    check_same_labels,
+    read_along,
+    span,
+)
 from nmf_zoo.models.observed import Observed, values_at
 from nmf_zoo.sparse import read_sparse
 
@@ -67,7 +75,7 @@ def shape_of(table: Any) -> tuple[int, ...]:
 
 
 def read_array(name: str, value: Any, shape: tuple[int, int], labels: Mapping[str, Array]) -> Array:
-    value, own = read_labels(value)
+    value, own = read_along(value, (ROWS, COLUMNS))
     check_same_labels(name, {dim: found for dim, found in own.items() if len(found) > 1}, labels)
     array = as_float_array(name, value)
     check_broadcast(name, array.shape, shape)

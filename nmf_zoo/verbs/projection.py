@@ -21,8 +21,8 @@ from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
-from nmf_zoo.models.matrices import COLUMNS, ROWS, flat_labels, read_dataarray, read_labels, read_mask
-from nmf_zoo.models.offsets import read_array
+from nmf_zoo.models.matrices import COLUMNS, ROWS, flat_labels, read_labels, read_mask
+from nmf_zoo.models.offsets import is_pair, read_array
 from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import draws_in_order
 from nmf_zoo.results.posterior import (
@@ -450,7 +450,7 @@ def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tup
 
 def _in_order(name: str, given: Any, order: Array, own: dict[str, Array], feature: Axis) -> Any:
     """An offset whose rows go with those of X_new, labelled ``own``; labels may say that they are the model's."""
-    if isinstance(given, tuple):
+    if is_pair(given):
         return tuple(_in_order(name, part, order, own, feature) for part in given)
     rows = read_labels(given)[1].get(ROWS, ())
     if given is None or scipy.sparse.issparse(given) or np.array_equal(rows, feature.labels):
@@ -468,7 +468,7 @@ def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, 
     if dim in X_new.dims:
         X_new = X_new.transpose(dim, ...)
     if isinstance(mask, xr.DataArray):
-        mask = read_dataarray(mask)[0]
+        mask = read_labels(mask)[0]
     rows = X_new.dims[0]
     return (_as_declared(X_new.indexes[rows]) if rows in X_new.indexes else None), X_new, mask
 
