@@ -33,6 +33,7 @@ from nmf_zoo.results.posterior import (
     check_labels,
     draws_or_means,
     mean_over_draws,
+    require_drawn_scale,
     variable_of,
 )
 from nmf_zoo.results.trace_storage import MOMENTS
@@ -85,7 +86,7 @@ def project(
 
     Parameters
     ----------
-    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
+    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`, W at the scale that it was drawn with
     X_new : (features, new samples), in every form that the declarations take. Labelled rows (DataFrame, DataArray) are
         put in the model's order, when its own rows have labels
     model : the model that ``idata`` came from
@@ -331,6 +332,7 @@ class _OrderedMeans(NamedTuple):
 def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedMeans:
     """Posterior means, over one chain, of W and the hyperparameters that new samples depend on."""
     W, group, shapes = structure.W, draws_or_means(idata), variable_shapes(structure)
+    require_drawn_scale(idata, structure)
     chains = group["chain"].to_numpy()
     if chain is not None and chain not in chains:
         raise InputError("chain", repr(chain), f"one of {chains.tolist()}, or None for the best one")
