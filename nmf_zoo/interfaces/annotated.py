@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import scipy.sparse as sp
@@ -24,7 +25,7 @@ from nmf_zoo.interfaces.tables.annotated import require_anndata
 from nmf_zoo.models.hyperparameters import require_positive
 from nmf_zoo.models.inputs import Inputs, check_inputs
 from nmf_zoo.models.likelihoods import declare_counts
-from nmf_zoo.models.matrices import as_float_array
+from nmf_zoo.models.matrices import as_float_array, in_order_of_samples
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.means import moments
 from nmf_zoo.results.posterior import best_chain
@@ -77,7 +78,7 @@ class tl:
             what a batch adds, such as ambient counts. It is not among the components.
         key : str
             Name of the result in ``obsm``, ``varm`` and ``uns``, where an earlier one is replaced.
-        size_factors : "total", None, column of ``obs``, or array (samples,)
+        size_factors : "total", None, column of ``obs``, or array (samples,), a Series by the names of samples
             Known factors s > 0 of a sample's means, an exposure. "total": its counts over their median; samples without
             counts have 1. None: 1.
         alpha_w, alpha_h : float
@@ -183,6 +184,8 @@ def _sizes_of(adata: Any, counts: Any, given: Any) -> Array:
         if given not in adata.obs:
             raise not_one_of("size_factors", given, ["total", *map(str, adata.obs.columns)], ", or an array")
         given = adata.obs[given].to_numpy()
+    if isinstance(given, pd.Series):
+        given = in_order_of_samples("size_factors", given, adata.obs_names.to_numpy())
     sizes = as_float_array("size_factors", given)
     if sizes.shape != (n_samples,):
         raise InputError("size_factors", f"shape {sizes.shape}", f"({n_samples},), one for each sample")

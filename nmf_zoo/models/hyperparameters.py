@@ -20,9 +20,9 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError, not_one_of
-from nmf_zoo.labels import OBS, hint_of
+from nmf_zoo.labels import OBS, hint_of, writable_labels
 from nmf_zoo.models.inputs import Inputs, current_model
-from nmf_zoo.models.matrices import COLUMNS, ROWS, as_float_array, check_broadcast, check_same_labels, read_labels, span
+from nmf_zoo.models.matrices import as_float_array, check_broadcast, check_same_labels, read_along, span
 
 WEIGHTS = ("feature", "component")
 ACTIVATIONS = ("component", OBS)
@@ -162,15 +162,19 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
         check_broadcast(name, variable_shape(name, value), shape)
         require_named(name, value)
         return Hyperparameter(name, value, dims)
-    value, own = read_labels(value)
-    if len(dims) == 2:
-        labels = {ours: inputs.coords[dim] for ours, dim in zip((ROWS, COLUMNS), dims, strict=True)}
-        check_same_labels(name, {ours: found for ours, found in own.items() if len(found) > 1}, labels)
-    array = as_float_array(name, value)
+    array = labelled_numbers(name, value, dims, inputs)
     check_broadcast(name, array.shape, shape)
     require_positive(name, array)
     # Not a Python float: PyMC stores those as float32 when they fit, which moves the log-density by 1e-7.
     return Hyperparameter(name, pt.constant(array, dtype="float64"), dims)
+
+
+def labelled_numbers(name: str, value: Any, dims: tuple[str, ...], inputs: Inputs) -> np.ndarray:
+    """Numbers along these dims, which have the model's labels in its order if they are labelled."""
+    value, own = read_along(value, dims)
+    found = {dim: writable_labels(dim, labels) for dim, labels in own.items() if len(labels) > 1}
+    check_same_labels(name, found, inputs.coords, "the model")
+    return as_float_array(name, value)
 
 
 def require_positive(name: str, array: np.ndarray) -> None:

@@ -49,11 +49,30 @@ def read_table(name: str, given: Any) -> Table:
 
 def read_labels(given: Any) -> tuple[Any, dict[str, Array]]:
     """The cells and the labels of a DataFrame, Series (a row) or DataArray; anything else as it is, without labels."""
+    is_table = not isinstance(given, xr.DataArray) or given.ndim == 2
+    return read_along(given, (ROWS, COLUMNS)) if is_table else (given, {})
+
+
+def read_along(given: Any, dims: tuple[str, ...]) -> tuple[Any, dict[str, Array]]:
+    """What is known along these dims, and its labels: a Series, and a single axis, go along the last.
+
+    Dims of a DataArray are known by name ("obs" also as "sample", as it was called before), else by position.
+    """
     if isinstance(given, pd.Series):
-        return given.to_numpy(), {COLUMNS: flat_labels(given.index)}
+        return given.to_numpy(), {dim: flat_labels(given.index) for dim in dims[-1:]}
     if isinstance(given, pd.DataFrame):
-        return given.to_numpy(), {ROWS: flat_labels(given.index), COLUMNS: flat_labels(given.columns)}
-    return read_dataarray(given) if isinstance(given, xr.DataArray) and given.ndim == 2 else (given, {})
+        axes = zip(dims, (given.index, given.columns), strict=False)
+        return given.to_numpy(), {dim: flat_labels(index) for dim, index in axes}
+    if not isinstance(given, xr.DataArray) or not 1 <= given.ndim <= len(dims):
+        return given, {}
+    theirs = [FORMER if dim == COLUMNS and COLUMNS not in given.dims else dim for dim in dims]
+    if given.ndim == 2 and (given.dims[0] == theirs[1] or given.dims[1] == theirs[0]):
+        given = given.transpose()
+    is_column = given.ndim < len(dims) and given.dims[0] == theirs[0]
+    own = zip(dims[:1] if is_column else dims[-given.ndim :], given.dims, strict=True)
+    labels = {dim: flat_labels(given.indexes[name]) for dim, name in own if name in given.indexes}
+    values = given.to_numpy()
+    return values[:, None] if is_column else values, labels
 
 
 def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[str, Array], whose: str = "X") -> None:
@@ -78,15 +97,6 @@ def in_order_of_samples(name: str, given: Any, own: Array) -> Any:
     if not np.array_equal(own, np.arange(len(own))):
         check_same_labels(name, {COLUMNS: index}, {COLUMNS: own})
     return given
-
-
-def read_dataarray(given: xr.DataArray) -> tuple[Array, dict[str, Array]]:
-    """Dims are known by name, "feature" and "obs" (or "sample", as it was called before), else by position."""
-    columns = COLUMNS if COLUMNS in given.dims else FORMER
-    if given.ndim == 2 and (given.dims[0] == columns or given.dims[1] == ROWS):
-        given = given.transpose()
-    dims = zip((ROWS, COLUMNS), given.dims, strict=False)
-    return given.to_numpy(), {ours: flat_labels(given.indexes[dim]) for ours, dim in dims if dim in given.indexes}
 
 
 def flat_labels(index: pd.Index) -> Array:

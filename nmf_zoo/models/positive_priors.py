@@ -19,9 +19,10 @@ from nmf_zoo.models.hyperparameters import (
     check_half_normal,
     check_hyperparameter,
     is_symbolic,
+    labelled_numbers,
 )
 from nmf_zoo.models.inputs import Inputs
-from nmf_zoo.models.matrices import as_float_array, check_broadcast, span
+from nmf_zoo.models.matrices import check_broadcast, span
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def check_location(name: str, value: Any, dims: tuple[str, str], inputs: Inputs)
     """Known finite numbers that broadcast to the factor."""
     if is_symbolic(value):
         raise InputError(name, "a variable", "known numbers", "engines read no unknown location of a truncated normal")
-    array = as_float_array(name, value)
+    array = labelled_numbers(name, value, dims, inputs)
     check_broadcast(name, array.shape, tuple(len(inputs.coords[dim]) for dim in dims))
     if not np.all(np.isfinite(array)):
         raise InputError(name, span(array), "finite numbers")

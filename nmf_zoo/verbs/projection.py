@@ -21,8 +21,8 @@ from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
-from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, flat_labels, read_dataarray, read_labels, read_mask
-from nmf_zoo.models.offsets import read_array
+from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, flat_labels, read_labels, read_mask
+from nmf_zoo.models.offsets import is_pair, read_array
 from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import draws_in_order
 from nmf_zoo.results.posterior import (
@@ -33,6 +33,7 @@ from nmf_zoo.results.posterior import (
     check_labels,
     draws_or_means,
     mean_over_draws,
+    require_drawn_scale,
     variable_of,
 )
 from nmf_zoo.results.trace_storage import MOMENTS
@@ -85,7 +86,7 @@ def project(
 
     Parameters
     ----------
-    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`
+    idata : result of :func:`~nmf_zoo.sample` or :func:`~nmf_zoo.fit`, W at the scale that it was drawn with
     X_new : (features, new samples), in every form that the declarations take. Labelled rows (DataFrame, DataArray) are
         put in the model's order, when its own rows have labels
     model : the model that ``idata`` came from
@@ -330,6 +331,7 @@ class _OrderedMeans(NamedTuple):
 def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedMeans:
     """Posterior means, over one chain, of W and the hyperparameters that new samples depend on."""
     W, group, shapes = structure.W, draws_or_means(idata), variable_shapes(structure)
+    require_drawn_scale(idata, structure)
     chains = group["chain"].to_numpy()
     if chain is not None and chain not in chains:
         raise InputError("chain", repr(chain), f"one of {chains.tolist()}, or None for the best one")
@@ -456,7 +458,7 @@ def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tup
 
 def _in_order(name: str, given: Any, order: Array, shape: tuple[int, int], own: dict[str, Array], feature: Axis) -> Any:
     """An offset with its rows where those of X_new (of this shape, labelled ``own``) go, unless they are in place."""
-    if isinstance(given, tuple):
+    if is_pair(given):
         return tuple(_in_order(name, part, order, shape, own, feature) for part in given)
     rows = read_labels(given)[1].get(ROWS, ())
     if given is None or scipy.sparse.issparse(given) or np.array_equal(rows, feature.labels):
@@ -474,7 +476,7 @@ def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, 
     if dim in X_new.dims:
         X_new = X_new.transpose(dim, ...)
     if isinstance(mask, xr.DataArray):
-        mask = read_dataarray(mask)[0]
+        mask = read_labels(mask)[0]
     rows = X_new.dims[0]
     return (_as_declared(X_new.indexes[rows]) if rows in X_new.indexes else None), X_new, mask
 

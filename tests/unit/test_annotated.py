@@ -181,7 +181,7 @@ def test_size_factors_in_every_way():
     adata = made()
     nz.tl.nmf(adata, 1, **HOW | {"size_factors": "total"})
     np.testing.assert_allclose(adata.obs["nmf_size_factor"], COUNTS.sum(axis=1) / np.median(COUNTS.sum(axis=1)))
-    for given in ("depth", DEPTH, list(DEPTH)):
+    for given in ("depth", DEPTH, list(DEPTH), adata.obs["depth"][::-1]):
         nz.tl.nmf(adata, 1, **HOW | {"size_factors": given})
         np.testing.assert_array_equal(adata.obs["nmf_size_factor"], DEPTH)
     empty = adata.copy()

@@ -459,8 +459,35 @@ def test_labelled_hyperparameters_must_be_in_the_order_of_x():
     shapes = pd.DataFrame({"shape": [1.0, 2.0, 3.0]}, index=GENES)
     for declare, name in ((gamma_nmf, "alpha_w"), (negative_binomial_nmf, "alpha")):
         declare(table, 2, **{name: shapes})
-        with pytest.raises(InputError, match=f"{name}: got labels of 'feature' that differ from X's"):
+        with pytest.raises(InputError, match=f"{name}: got labels of 'feature' that differ from (X|the model)'s"):
             declare(table, 2, **{name: shapes[::-1]})
+
+
+def test_an_exposure_of_one_axis_goes_along_the_dim_that_it_names():
+    table = pd.DataFrame(np.ones((3, 3)), index=GENES, columns=CELLS[:3])
+    of_genes = xr.DataArray([1.0, 2.0, 3.0], dims="feature", coords={"feature": GENES})
+    of_cells = xr.DataArray([1.0, 2.0, 3.0], dims="obs", coords={"obs": CELLS[:3]})
+    assert check_inputs(table, 2, exposure=of_genes).exposure.shape == (3, 1)
+    assert check_inputs(table, 2, exposure=of_cells).exposure.shape == (3,)
+    for given, dim in ((of_genes, "feature"), (of_cells, "obs")):
+        with pytest.raises(InputError, match=f"exposure: got labels of '{dim}' that differ from X's"):
+            gap(table, 2, exposure=given[::-1])
+
+
+def test_labelled_hyperparameters_must_be_in_the_order_of_the_model():
+    table = pd.DataFrame(X, index=GENES, columns=pd.period_range("2020", periods=X.shape[1], freq="M"))
+    of_genes = pd.DataFrame({"shape": [1.0, 2.0, 3.0]}, index=GENES)
+    of_cells = pd.Series(np.arange(1.0, X.shape[1] + 1), index=table.columns)
+    for declare, name, given, dim in (
+        (gamma_nmf, "alpha_w", of_genes, "feature"),
+        (gamma_nmf, "mean_h", of_cells, "obs"),
+        (normal_nmf, "mu_w", of_genes, "feature"),
+        (negative_binomial_nmf, "alpha", of_genes, "feature"),
+    ):
+        more = {"sigma": 1.0, "sigma_w": 1.0} if declare is normal_nmf else {}
+        declare(table, 2, **more | {name: given})
+        with pytest.raises(InputError, match=f"{name}: got labels of '{dim}' that differ from the model's"):
+            declare(table, 2, **more | {name: given[::-1]})
 
 
 @pytest.mark.parametrize("name", MODELS)

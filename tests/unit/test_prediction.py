@@ -347,6 +347,17 @@ def test_projection_knows_the_models_own_rows(labels):
     np.testing.assert_array_equal(nz.read(again).data.values, X)
 
 
+def test_projection_asks_for_the_scale_of_the_draws():
+    model = MODELS["dense"]()
+    idata = random_idata(model, np.random.default_rng(1))
+    for changed in (nz.align(idata), nz.unit_sum(idata), nz.align(nz.unit_sum(idata), scale="drawn")):
+        with pytest.raises(InputError, match="idata: got draws of W of unit sums; expected the scale"):
+            nz.projection_model(changed, TABLE, model=model)
+    nz.projection_model(nz.align(idata, scale="drawn"), TABLE, model=model)
+    without_prior = nz.poisson_nmf(TABLE, K)
+    nz.projection_model(nz.unit_sum(random_idata(without_prior, np.random.default_rng(1))), TABLE, model=without_prior)
+
+
 def test_offsets_of_a_projection_go_with_its_rows():
     model = MODELS["dense"]()
     idata = random_idata(model, np.random.default_rng(1))
