@@ -80,9 +80,9 @@ def shape_of(table: Any) -> tuple[int, ...]:
 
 def read_array(name: str, value: Any, shape: tuple[int, int], labels: Mapping[str, Array]) -> Array:
     value, own = read_labels(value)
-    check_same_labels(name, {dim: found for dim, found in own.items() if len(found) > 1}, labels)
     array = as_float_array(name, value)
     check_broadcast(name, array.shape, shape)
+    check_same_labels(name, {dim: found for dim, found in own.items() if len(found) > 1}, labels)
     return array
 
 
