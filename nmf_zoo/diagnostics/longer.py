@@ -9,22 +9,28 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, ESS_LIMIT, RHAT_LIMIT, ess, rhat
+from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, ESS_LIMIT, FEW_DRAWS, RHAT_LIMIT, ess, rhat
 from nmf_zoo.diagnostics.modes import modes_of_chains
 
 
 def what_lacks(draws: xr.Dataset) -> str:
     """What is wrong with R-hat or effective draws of lp and cells of W H, in words, where more sweeps can mend it.
 
-    "" where nothing is, and where chains have settled in different modes, which no number of draws brings together.
+    "" where nothing is, where there are too few draws to judge, and where chains have settled in different modes, which
+    no number of draws brings together.
     ``draws`` : invariants, (chain, draw, ...)
     """
-    if not draws.data_vars:
+    if not draws.data_vars or draws.sizes["draw"] < FEW_DRAWS:
         return ""
-    worst = max(float(found.max()) for found in rhat(draws).data_vars.values())
+    worst = max(_known(rhat(draws)), default=0.0)
     if worst > RHAT_LIMIT:
         modes = modes_of_chains(draws) if worst > CLEAR_RHAT else None
         return "" if modes is not None and len(modes) > 1 else f"R-hat is {worst:.3f}, {RHAT_LIMIT} at most is asked"
-    least = min(float(found.min()) for found in ess(draws, "bulk").data_vars.values())
+    least = min(_known(ess(draws, "bulk")), default=np.inf)
     enough = ESS_LIMIT * draws.sizes["chain"]
-    return f"{least:.0f} effective draws, {enough} are asked" if np.round(least) < enough else ""
+    return f"{int(least)} effective draws, {enough} are asked" if least < enough else ""
+
+
+def _known(found: xr.Dataset) -> list[float]:
+    values = np.concatenate([variable.to_numpy().ravel() for variable in found.data_vars.values()])
+    return values[~np.isnan(values)].tolist()

@@ -33,7 +33,7 @@ def checkpointed(
     starts: Sequence[Mapping[str, Array]],
     entropy: Any,
     is_seeded: bool,
-    rows: int = 0,
+    rows: float = 0,
 ) -> Iterator[Checkpoint | None]:
     """The checkpoint at ``path`` for this run, new or to go on from; None when ``path`` is None.
 
@@ -63,7 +63,9 @@ def ending(early: str, saved: Checkpoint | None) -> str:
     return f"{early}: the same call goes on from {saved.path}" if early and saved else early
 
 
-def _check_space(path: Path, structure: Factorisation, rows: int, states: int, var_names: Sequence[str] | None) -> None:
+def _check_space(
+    path: Path, structure: Factorisation, rows: float, states: int, var_names: Sequence[str] | None
+) -> None:
     """Refuse a run whose checkpoint would outgrow the disk; what is there already has its room."""
     cells = {name: int(np.prod(shape)) for name, shape in variable_shapes(structure).items()}
     needed = 8.0 * (rows * sum(cells[name] for name in var_names or cells) + states * sum(cells.values()))

@@ -247,8 +247,7 @@ def check_space(structure: Factorisation, draws: int, run: SampleRun, store: Pat
         check_memory(structure, draws, run.var_names, do, copies)
     elif run.keep == "moments":
         stats = 1 + min(CHECKED_CELLS, structure.shape[0] * structure.shape[1])
-        draws *= run.extend
-        require_memory("draws", f"the statistics of {draws} draws", 8.0 * stats * draws, "raise thin")
+        require_memory("draws", f"the statistics of {draws} draws", 8.0 * stats * draws, "raise thin, or lower extend")
     elif store is not None and not Path(store).exists():
         cells = _cells(structure, run.var_names)
         require_disk("store", f"{draws} draws of {cells} cells", 8.0 * cells * draws, store, do)

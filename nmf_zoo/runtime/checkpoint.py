@@ -24,7 +24,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -108,9 +108,10 @@ class RunFiles:
 
         A failed save leaves the last one as it was.
         """
-        began = time.monotonic()
+        began, end, checksum = time.monotonic(), self._bytes, self._checksum
         try:
-            end, checksum = self._append(rows) if rows else (self._bytes, self._checksum)
+            if rows:
+                end, checksum = self._append(rows)
             began = time.monotonic()
             state = {"tree": tree, "bytes": end, "checksum": checksum}
             with replacing(self._state, "checkpoint") as partial, open(partial, "wb") as file:
@@ -119,13 +120,22 @@ class RunFiles:
             reason = getattr(error, "strerror", "") or str(error)
             message = f"could not be saved ({reason}: {self._state.parent}); the run goes on without"
             warnings.warn(f"checkpoint: {message}", NmfZooWarning, stacklevel=2)
-            return False
+            return bool(rows) and self._is_in_place(end, checksum)
         else:
             self._bytes, self._checksum = end, checksum
             return True
         finally:
             now = time.monotonic()
             self._due = now + max(EVERY, (now - began) / SHARE)
+
+    def _is_in_place(self, end: int, checksum: int) -> bool:
+        """Whether a save that failed had replaced the state: what it vouches for must not be written over."""
+        with suppress(OSError, Damaged), open(self._state, "rb") as file:
+            state, _ = read_tree(file, self._owner | {"kind": "state"})
+            if (state["bytes"], state["checksum"]) == (end, checksum) != (self._bytes, self._checksum):
+                self._bytes, self._checksum = end, checksum
+                return True
+        return False
 
     def _append(self, rows: Any) -> tuple[int, int]:
         """Length and checksum of the rows' file with these at its end."""

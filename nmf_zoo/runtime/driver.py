@@ -73,6 +73,11 @@ class SampleRun:
         return self.kept_draws * (self.extend if self.keep == "moments" else 1)
 
     @property
+    def written_times(self) -> float:
+        """How often a checkpoint writes them: those that are left out when chains go on stay in its rows."""
+        return 1.0 + 0.5 * np.floor(np.log2(self.extend))
+
+    @property
     def kept_warmup(self) -> int:
         """Warm-up sweeps of each chain that are stored."""
         return -(-self.tune // self.thin) if self.keep_warmup else 0
@@ -148,50 +153,40 @@ def run_chains(
     def sample(chain: int, job: Job) -> str:
         if alone and job.is_stopped():
             return job.is_stopped()
-        part = None if checkpoint is None else checkpoint.part(chain)
-        if chains[chain].saved is None:
-            chains[chain].begin(problems[chain if alone else 0], starts[chain], part, job)
-        return chains[chain].run_to(_length(run, traces, chains[chain].result.times), job)
+        part, own = None if checkpoint is None else checkpoint.part(chain), chains[chain]
+        if own.saved is None:
+            own.begin(problems[chain if alone else 0], starts[chain], part, job)
+        own.lengthen(times)
+        return own.finish(job)
 
     with _jobs(run, len(starts), "chain", run.tune + run.draws, 1 if alone else None) as jobs:
         problems = [engine.prepare(own, options, jobs.workers) for own in alone or (structure,)]
-        keys = [child(key, chain) for chain in range(len(starts))]
-        early = jobs.run(sample, range(len(starts)), keys)
-        while not jobs.stop and not any(early.values()) and (reason := _why_longer(run, traces, jobs)):
-            times = _lengthen(chains)
+        numbers, keys = range(len(starts)), [child(key, chain) for chain in range(len(starts))]
+        times = 1
+        ends = list(jobs.run(sample, numbers, keys).values())
+        while not jobs.stop and not any(ends) and (longer := _next_round(run, traces)):
+            times, reason = longer
             jobs.lengthen(run.tune + run.draws * times, reason)
-            early = jobs.run(sample, range(len(starts)), keys)
-    return traces.level(), next(filter(None, early.values()), "")
+            ends = list(jobs.run(sample, numbers, keys).values())
+        times = max(chain.times for chain in traces.chains)
+        if any(chain.times < times for chain in traces.chains):  # stopped when some had not gone on yet
+            ends.append(jobs.stop.reason)
+            jobs.run(lambda chain, job: chains[chain].lengthen(times), numbers, keys)
+    return traces.level(), next(filter(None, ends), "")
 
 
-def _length(run: SampleRun, traces: Traces, times: int) -> Sweeps:
-    """Of chains that go to so many times the draws."""
-    return Sweeps(
-        tune=run.tune,
-        draws=run.draws * times,
-        thin=run.thin * (times if traces.thins else 1),
-        keep_warmup=run.keep_warmup,
-        tells_all=run.on_step is not None,
-    )
-
-
-def _why_longer(run: SampleRun, traces: Traces, jobs: Jobs) -> str:
-    """Why all chains should be longer; "" where they need not be, or may not."""
+def _next_round(run: SampleRun, traces: Traces) -> tuple[int, str] | None:
+    """How many times their draws all chains go on to, and why; None where they need not, or may not."""
     times = [chain.times for chain in traces.chains]
     if min(times) < max(times):
-        return "others have"  # a checkpoint had saved some and not yet all
-    asked = run.too_short
-    return asked(traces) if asked is not None and 2 * times[0] <= run.extend and jobs.has_as_much_time else ""
-
-
-def _lengthen(chains: Sequence[_Chain]) -> int:
-    """Let all of them go on, but those that are doing so; how many times the draws they go to."""
-    least = min(chain.result.times for chain in chains)
-    for chain in chains:
-        if chain.result.times == least:
-            assert chain.saved is not None
-            chain.saved.lengthen()
-    return 2 * least
+        return max(times), "others of this run have"  # a checkpoint had saved some and not yet all
+    if run.too_short is None or 2 * times[0] > run.extend:
+        return None
+    try:
+        reason = run.too_short(traces)
+    except KeyboardInterrupt:  # what was asked for is there
+        return None
+    return (2 * times[0], reason) if reason else None
 
 
 class _Chain:
@@ -219,13 +214,17 @@ class _Chain:
         self._done, self._state = saved.load(self._run.tune, self._run.draws, self._run.extend, fresh, draw)
         self._problem, self.saved = problem, saved
         if self._done:
-            total = self._run.tune + self._run.draws * self.result.times
-            job.report(self._done, "from the checkpoint", total=total)
+            job.report(self._done, "from the checkpoint", total=self._length.total)
 
-    def run_to(self, length: Sweeps, job: Job) -> str:
-        """Fill the traces; why it ended early, or ""."""
+    def lengthen(self, times: int) -> None:
+        """Make room for so many times the draws. In a thread, where no Ctrl-C comes between two draws that move."""
+        while self.result.times < times:
+            (self.result if self.saved is None else self.saved).lengthen()
+
+    def finish(self, job: Job) -> str:
+        """Fill the traces to its length; why it ended early, or ""."""
         assert self.saved is not None
-        ends = ""
+        ends, length = "", self._length
         for at in run_one(self._engine, self._problem, self._state, replace(length, done=self._done), job):
             if at.stats:
                 trace = self.result.warmup if at.step.is_warmup else self.result.draws
@@ -237,9 +236,18 @@ class _Chain:
         if self._engine.finish is not None:
             key = child(job.key, DRAW, length.total)
             self.result.left = self._engine.finish(self._problem, self._state, key, 0)[1]
-        if self._run.extend == 1:
-            self._state = None  # nothing follows
         return (ends or job.is_stopped()) if self._done < length.total else ""
+
+    @property
+    def _length(self) -> Sweeps:
+        run, times = self._run, self.result.times
+        return Sweeps(
+            tune=run.tune,
+            draws=run.draws * times,
+            thin=run.thin * (times if self.result.draws.thins else 1),
+            keep_warmup=run.keep_warmup,
+            tells_all=run.on_step is not None,
+        )
 
     def _kept(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
         names = self._run.var_names

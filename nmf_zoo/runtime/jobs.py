@@ -188,11 +188,6 @@ class Jobs:
             raise self._observer.failure
         return dict(sorted(found.items()))
 
-    @property
-    def has_as_much_time(self) -> bool:
-        """Whether as many seconds are left as have passed."""
-        return self._observer.has_as_much_time
-
     def lengthen(self, total: int, reason: str) -> None:
         """The pieces, which have come to their end, are about to go on to ``total`` steps."""
         if self._has_bars:

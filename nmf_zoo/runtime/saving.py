@@ -44,11 +44,10 @@ class SavedChain:
             if len(lengthened) > MOST_TIMES:
                 raise Damaged(f"damaged: chains that went on {len(lengthened)} times")
         times = 2 ** len(lengthened)
-        if times > extend:
-            raise InputError("extend", str(extend), f"at least the {times} that the checkpoint has gone on to", DO)
         if self._sweeps > tune + draws * times:
             expected = f"at least the {-(-(self._sweeps - tune) // times)} that the checkpoint holds"
             raise InputError("draws", str(draws), expected, DO)
+        self._check_room(max([*lengthened, self._filled["draws"]]), times, draws, extend)
         values, stats = draw(fresh)
         for rows in saved.rows(Each(Each(np.ndarray))):
             self._lengthen(lengthened)
@@ -62,6 +61,15 @@ class SavedChain:
             for name, trace in self._traces.items():
                 trace.restore(self._filled[name], saved.tree["traces"][name], values)
         return self._sweeps, saved.tree["state"]
+
+    def _check_room(self, needed: int, times: int, draws: int, extend: int) -> None:
+        """The trace has room for as many draws as it held at any time."""
+        trace = self._chain.draws
+        if needed <= trace.length:
+            return
+        if not trace.thins and times > extend:
+            raise InputError("extend", str(extend), f"at least the {times} that the checkpoint has gone on to", DO)
+        raise InputError("draws", str(draws), f"as many as when the chains went on, of which {needed} were kept", DO)
 
     def _lengthen(self, lengthened: list[int]) -> None:
         """Go on as the chain did when it held so many draws."""

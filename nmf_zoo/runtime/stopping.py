@@ -27,7 +27,7 @@ class Step:
     ----------
     chain : number of the chain or restart
     number : iterations, or sweeps with those of the warm-up, that it has done, also before it went on from a checkpoint
-    total : those that it will do at the most
+    total : those that it is to do, as far as is known: chains may go on
     is_warmup : the sweeps were of the warm-up
     info : by name, what the engine says of its last iteration (``objective``, ``residual``) or of the last sweep whose
         draw was made (``lp``, ``mean``, ...): numbers and arrays
@@ -71,14 +71,8 @@ class Observer:
 
     def __init__(self, on_step: OnStep | None, max_seconds: float | None, turns: int, stop: Stop):
         self._on_step, self._stop, self._telling = on_step, stop, threading.Lock()
-        self._began, self._seconds = time.monotonic(), np.inf if max_seconds is None else max_seconds
-        self._each = self._seconds / max(turns, 1)
+        self._began, self._each = time.monotonic(), (np.inf if max_seconds is None else max_seconds) / max(turns, 1)
         self.failure: BaseException | None = None
-
-    @property
-    def has_as_much_time(self) -> bool:
-        """Whether as many seconds are left as have passed."""
-        return 2.0 * (time.monotonic() - self._began) <= self._seconds
 
     def after(self, step: Step, turn: int) -> str:
         """To be called after a step of a chain: "" when it may go on, else why it ends."""

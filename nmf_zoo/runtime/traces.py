@@ -61,7 +61,10 @@ class Trace:
     Attributes
     ----------
     length, filled : draws there will be, and draws there are
+    thins : whether it keeps fewer of them when the chain goes on, not more
     """
+
+    thins = True
 
     def __init__(self, values: TraceArrays, stats: TraceArrays, chain: int):
         self.length, self.filled, self.chain = stats.length, 0, chain
@@ -168,10 +171,7 @@ class Traces:
     ----------
     chains : one ChainResult each, for its own thread to fill
     rows : "warmup" and "draws" -> arrays of the variables, and of the statistics
-    thins : whether chains that go on keep fewer of their draws, not more
     """
-
-    thins = True
 
     def __init__(self, n_chains: int, kept_warmup: int, kept_draws: int):
         self.rows: dict[str, list[TraceArrays]] = {"warmup": [], "draws": []}
@@ -185,7 +185,7 @@ class Traces:
     @property
     def every(self) -> int:
         """Of the sweeps that were to be kept before chains went on, every so-many-th is kept by now."""
-        return self.chains[0].times if self.thins else 1
+        return self.chains[0].times if self.chains[0].draws.thins else 1
 
     def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
         """One trace per chain for a part of the run."""
@@ -225,6 +225,8 @@ class MomentTrace(Trace):
     ----------
     added : draws that are in the moments; after an interruption there may be fewer statistics
     """
+
+    thins = False
 
     def __init__(self, mean: TraceArrays, squares: TraceArrays, stats: TraceArrays, chain: int):
         super().__init__(TraceArrays(stats.n_chains, stats.length), stats, chain)
@@ -271,8 +273,6 @@ class MomentTrace(Trace):
 
 class MomentTraces(Traces):
     """The moments of all chains of a run, and the statistics of their draws; ``rows``: means, squares, statistics."""
-
-    thins = False
 
     def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
         mean, squares, stats = self.rows[part] = [TraceArrays(n_chains, n) for n in (1, 1, length)]

@@ -109,10 +109,11 @@ def sample(
     thin : keep every ``thin``-th of the ``draws``; not for ``"smc"``
     extend : how many times the ``draws`` the chains may go on to, doubling, while R-hat of lp or of a followed cell of
         W H is above 1.01 or one has fewer than 100 effective draws per chain; but not where chains have settled in
-        different modes. As many draws are kept: with twice the sweeps every second. The result is that of
-        ``draws=2000, thin=2`` where it was 1000 and 1, bit for bit, and the attributes say so; with
-        ``keep="moments"`` that of more draws. "auto" is 4, and 1 where it has no say: below 1,000 draws that are kept,
-        without convergence checks, with a ``store`` or ``data``, for ``"nuts"`` and ``"smc"``
+        different modes. As many draws are kept: with twice the sweeps every second. They are those of
+        ``draws=2000, thin=2, extend=1`` where 1000 and 1 were asked for, bit for bit, and the attributes say so; with
+        ``keep="moments"`` those of more draws. A run that is stopped on the way has half of its draws or more. "auto"
+        is 4, and 1 below 1,000 draws that are kept and without convergence checks. 1 with a ``store``, ``data`` or
+        ``max_seconds``, for ``"nuts"`` and ``"smc"``
     progressbar : one bar per chain, on standard error
     quiet : no bars and no convergence warnings
     var_names : variables to keep; default all
@@ -173,7 +174,7 @@ def sample(
     structure = read(model)
     if data is not None:
         _check_of_blocks({"var_names": var_names, "idata_kwargs": idata_kwargs})
-        check_extend(extend, "with data=", draws, compute_convergence_checks)
+        check_extend(extend, "with data=", draws, False)
         run = SampleRun(
             keep=keep,
             draws=draws,
@@ -205,10 +206,8 @@ def sample(
     check_stopping(on_step, max_seconds, chosen)
     check_starts(initvals, start, chosen)
     keeps = check_keep(keep, store, chosen, with_log_likelihood)
-    cant = f"with {chosen.name}, which makes all draws at once" if not is_ours else "with a store" * (store is not None)
     run = SampleRun(
         keep=keeps,
-        extend=check_extend(extend, cant, -(-draws // thin), compute_convergence_checks),
         too_short=lambda traces: what_lacks(drawn_invariants(traces)),
         draws=draws,
         tune=tune,
@@ -222,14 +221,17 @@ def sample(
         on_step=on_step,
         max_seconds=max_seconds,
     )
-    stored = (run.kept_draws + run.kept_warmup) * chains
+    cant = "with max_seconds=" if max_seconds is not None else "with a store" if store is not None else ""
+    cant = cant if is_ours else f"with {chosen.name}, which makes all draws at once"
+    run = replace(run, extend=check_extend(extend, cant, run.kept_draws, compute_convergence_checks))
+    stored = (run.kept_statistics + run.kept_warmup) * chains
     check_runs("chains", chains, structure, 2.0 if run.keep == "moments" else 0.0, "run fewer")
     check_space(structure, stored, run, store, copies=1 if is_ours else 2)
     starts = check_initvals(structure, starts_of(initvals, structure, chains), chains)
     beginning, searched = beginnings(initvals, starts, run.search, chosen, structure)
     entropy = entropy_of(random_seed)
     began, data = time.perf_counter(), data_groups(structure, observed_data(model), constant_data(model))
-    seeded, rows = random_seed is not None, stored if run.keep == "draws" else 0
+    seeded, rows = random_seed is not None, stored * run.written_times if run.keep == "draws" else 0
     with checkpointed(checkpoint, chosen, options, structure, run, starts, entropy, seeded, rows) as saved:
         entropy = saved.entropy if saved else entropy
         if run.search is not None:

@@ -16,6 +16,7 @@ from nmf_zoo.diagnostics.longer import what_lacks
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.runtime.checkpoint import open_checkpoint
 from nmf_zoo.runtime.driver import run_chains
+from nmf_zoo.runtime.progress import Watch
 from nmf_zoo.runtime.traces import MomentTraces
 from tests.unit.test_checkpoint import Killed, all_the_time, assert_same, die_after, folder, run_saved  # noqa: F401
 from tests.unit.test_driver import KEY, run_toy, sample_run, sweeps_of, toy
@@ -47,11 +48,16 @@ def test_no_further_than_it_may():
     assert sweeps_of(chains[0].draws) == list(range(5, 19, 2))
 
 
-def moments(**options):
+def moments(checkpoint=None, **options):
     run = sample_run(**LENGTH | {"keep_warmup": False, "keep": "moments"} | options)
     traces = MomentTraces(3, run.kept_warmup, run.kept_statistics)
-    chains, _ = run_chains(toy(), None, None, run, KEY, [{"chain": chain} for chain in range(3)], traces)
-    return chains
+    opened = open_checkpoint(checkpoint, {}, 1, is_seeded=True) if checkpoint else None
+    try:
+        starts = [{"chain": chain} for chain in range(3)]
+        return run_chains(toy(), None, None, run, KEY, starts, traces, opened)[0]
+    finally:
+        if opened is not None:
+            opened.close()
 
 
 def test_moments_are_those_of_more_draws():
@@ -63,13 +69,24 @@ def test_moments_are_those_of_more_draws():
             np.testing.assert_array_equal(array, other.draws.state()[name])
 
 
-def test_a_run_without_as_much_time_left_ends_where_it_was_asked_to():
-    chains, early = run_toy(toy(), **LENGTH, **asking(2) | {"max_seconds": 1e-9})
-    assert early == "max_seconds reached"
-    assert chains[0].times == 1
+def test_ctrl_c_between_two_rounds_leaves_what_was_asked_for():
+    def interrupted(traces):
+        raise KeyboardInterrupt
+
+    chains, early = run_toy(toy(), **LENGTH, extend=4, too_short=interrupted)
+    assert not early
+    assert sweeps_of(chains[0].draws) == list(range(5, 12))
 
 
-def test_ctrl_c_while_going_on_keeps_what_there_is():
+def test_bars_are_as_long_as_the_chains_become():
+    with Watch(True, "chain", 2, 10) as watch:
+        watch.lengthen(30, "R-hat")
+        assert [task.total for task in watch._bars.tasks] == [30, 30]
+        watch.report(0, 20, "from the checkpoint", total=50)
+        assert [task.total for task in watch._bars.tasks] == [50, 30]
+
+
+def test_a_stop_while_going_on_keeps_what_there_is():
     calls = iter(range(2 * 11 + 4))
 
     def stops(step):
@@ -87,7 +104,7 @@ def test_ctrl_c_while_going_on_keeps_what_there_is():
 # -- from a checkpoint -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("total", range(1, 3 * 32, 4))
+@pytest.mark.parametrize("total", range(1, 3 * 32, 7))
 def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total):  # noqa: F811
     length = LENGTH | {"thin": 2} | asking(4)
     expected, _ = run_toy(toy(), **length)
@@ -111,13 +128,40 @@ def test_after_the_end_the_same_call_makes_no_sweeps_and_more_draws_those_that_a
         run_saved(toy(), folder, **LENGTH | {"draws": 8}, **asking(2))
 
 
-@pytest.mark.parametrize("keep", ["draws", "moments"])
-def test_a_checkpoint_that_has_gone_further_than_is_allowed(folder, all_the_time, keep):  # noqa: F811
-    """The first chain is on its way to twice the sweeps when the process dies; the others have not begun to."""
+def uneven(folder):  # noqa: F811
+    """A checkpoint whose first chain was on its way to twice the sweeps when it was killed; no other had begun to."""
     with pytest.raises(Killed):
         run_saved(toy(die_after(3 * 11 + 3)), folder, **LENGTH, **asking(2))
+    return run_toy(toy(), **LENGTH, **asking(2))[0]
+
+
+def test_a_checkpoint_that_has_gone_further_than_the_next_call_may(folder, all_the_time):  # noqa: F811
+    expected = uneven(folder)
+    with pytest.raises(InputError, match="draws: got 6; expected as many as when the chains went on, of which 7 were"):
+        run_saved(toy(), folder, **LENGTH | {"draws": 6})
+    assert_same(run_saved(toy(), folder, **LENGTH)[0], expected)
+
+
+def test_statistics_beside_moments_take_as_much_room_as_before(folder, all_the_time):  # noqa: F811
+    moments(checkpoint=folder, **asking(2))
     with pytest.raises(InputError, match="extend: got 1; expected at least the 2 that the checkpoint has gone on to"):
-        run_saved(toy(), folder, **LENGTH, keep=keep)
+        moments(checkpoint=folder)
+    assert_same(moments(checkpoint=folder, **asking(2)), moments(draws=14))
+
+
+@pytest.mark.parametrize("at", range(14))
+def test_a_stop_of_chains_that_are_not_level(folder, all_the_time, at):  # noqa: F811
+    """All that is returned is thinned alike, whichever block it was, and a run that is cut short says so."""
+    expected, calls = uneven(folder), iter(range(at))
+    chains, early = run_saved(
+        toy(), folder, **LENGTH, **asking(2) | {"on_step": lambda step: next(calls, None) is None}
+    )
+    assert early == "stopped by on_step"
+    assert {chain.times for chain in chains} == {2}
+    for chain in chains:
+        drawn, whole = chain.draws.values["v"], expected[chain.number].draws.values["v"]
+        assert len(drawn) >= 4
+        np.testing.assert_array_equal(drawn, whole[: len(drawn)])
 
 
 @pytest.mark.parametrize(
@@ -134,16 +178,17 @@ def test_chains_that_were_made_up(folder, lengthened, message):  # noqa: F811
         run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))
 
 
-def test_a_full_disk_as_it_goes_on_costs_no_draws(folder, all_the_time, monkeypatch):  # noqa: F811
+@pytest.mark.parametrize("first", range(8, 32, 2))
+def test_a_full_disk_as_it_goes_on_costs_no_draws(folder, all_the_time, monkeypatch, first):  # noqa: F811
     """What was not saved by then can't be told from the draws that are left: nothing is saved from there on."""
-    saved = iter(range(100))
-    sync = os.fsync
+    saved, sync = iter(range(100)), os.fsync
 
     def full(file):
-        if next(saved) >= 8:
+        if next(saved) in full_at:
             raise OSError(errno.ENOSPC, "No space left on device")
         return sync(file)
 
+    full_at = range(first, first + 4)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.warns(NmfZooWarning, match="the run goes on without"):
         chains, _ = run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))
@@ -175,9 +220,11 @@ def followed(means, walk=0.0, n=600, chains=4):
         (followed([0.0], walk=0.95, chains=1), "effective draws, 100 are asked"),
         (followed([0.0, 0.0, 0.4, 0.4]), "R-hat is 1.0"),
         (followed([0.0, 0.0, 9.0, 9.0]), ""),
+        (followed([0.0] * 4, n=99, walk=0.99), ""),
+        (followed([0.0, 0.0, 0.4, 0.4]).assign(lp=lambda found: found["lp"] * np.nan), "R-hat is 1.0"),
         (xr.Dataset(), ""),
     ],
-    ids=["good", "slow", "one slow chain", "near", "two modes", "nothing followed"],
+    ids=["good", "slow", "one slow chain", "near", "two modes", "too few to judge", "lp that is not known", "nothing"],
 )
 def test_reasons_to_go_on(draws, reason):
     found = what_lacks(draws)
@@ -194,6 +241,16 @@ def slow():
 
 
 OPTIONS = {"engine": nz.Gibbs(moves=()), "start": "random", "tune": 300, "random_seed": 3, "cores": 1}
+
+
+def test_a_checkpoint_goes_on_where_it_could_not_before(slow, tmp_path):
+    run = {"draws": 1000, "quiet": True, "model": slow, "checkpoint": tmp_path / "run", **OPTIONS}
+    assert nz.sample(**run, extend=1).attrs["thin"] == 1
+    found = nz.sample(**run)
+    assert found.attrs["thin"] > 1
+    again = nz.sample(**run, compute_convergence_checks=False)  # which would not go on by itself
+    xr.testing.assert_equal(again.posterior, found.posterior)
+    assert again.attrs["thin"] == found.attrs["thin"]
 
 
 def test_a_run_by_default_goes_on_to_what_it_says(slow, capsys):
@@ -213,8 +270,8 @@ def test_a_run_by_default_goes_on_to_what_it_says(slow, capsys):
 
 @pytest.mark.parametrize(
     "how",
-    [{"draws": 999}, {"extend": 1}, {"compute_convergence_checks": False}],
-    ids=["a first look", "not wanted", "not asked for"],
+    [{"draws": 999}, {"extend": 1}, {"compute_convergence_checks": False}, {"max_seconds": 1e6}],
+    ids=["a first look", "not wanted", "not asked for", "so much time"],
 )
 def test_a_run_that_does_not_go_on(slow, how):
     found = nz.sample(**{"draws": 1000, "quiet": True} | OPTIONS | how, model=slow)
@@ -233,6 +290,7 @@ def test_a_run_that_does_not_go_on(slow, how):
         ),
         ({"extend": 2, "engine": "smc"}, "extend: got 2 with smc, which makes all draws at once; expected 1 or 'auto'"),
         ({"extend": 2, "store": "x.zarr"}, "extend: got 2 with a store; expected 1 or 'auto'"),
+        ({"extend": 2, "max_seconds": 9.0}, "extend: got 2 with max_seconds=; expected 1 or 'auto'"),
         ({"extend": 2, "data": np.ones((2, 3))}, "extend: got 2 with data=; expected 1 or 'auto'"),
     ],
 )
