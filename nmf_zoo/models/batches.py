@@ -106,12 +106,14 @@ def check_batches(given: Any, inputs: Inputs) -> tuple[CheckedBatches | None, In
 
 def read_batch_labels(given: Any, inputs: Inputs) -> np.ndarray:
     """(N,), in the order of X's samples."""
-    own = inputs.coords[COLUMNS]
-    if isinstance(given, xr.DataArray):
-        given = given.to_series() if given.ndim == 1 and given.dims[0] in given.coords else given.to_numpy()
-    if isinstance(given, pd.Series):
-        given = in_order_of_samples("batch", given, own)
-    labels = np.asarray(given)
+    labels = np.asarray(batches_in_order(given, inputs.coords[COLUMNS]))
     if labels.shape != (inputs.shape[1],):
         raise InputError("batch", f"labels of shape {labels.shape}", f"({inputs.shape[1]},), one for each sample of X")
     return labels.astype(object) if labels.dtype.kind in "UT" else labels
+
+
+def batches_in_order(given: Any, own: np.ndarray) -> Any:
+    """Those of a Series or a labelled DataArray in the order of the samples ``own``; others as they are."""
+    if isinstance(given, xr.DataArray):
+        given = given.to_series() if given.ndim == 1 and given.dims[0] in given.coords else given.to_numpy()
+    return in_order_of_samples("batch", given, own) if isinstance(given, pd.Series) else given

@@ -11,12 +11,15 @@ import xarray as xr
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.shared.multiplied import multipliers_of
+from nmf_zoo.models.batches import batches_in_order
+from nmf_zoo.models.matrices import COLUMNS, read_labels
+from nmf_zoo.models.offsets import is_pair, read_array
 from nmf_zoo.structure import Array, Factorisation
 
 REFERENCE = "batch"  # the dim that labels the batches with the reference, of a declaration of ours
 
 
-def batches_of_new(structure: Factorisation, given: Any) -> Array:
+def batches_of_new(structure: Factorisation, given: Any, X_new: Any) -> Array:
     """(new,) the column of the table of multipliers that each new sample has."""
     labels = batch_labels(structure)
     known = f"labels of batches, one for each new sample, among {labels[:8]}{' and others' * (len(labels) > 8)}"
@@ -24,7 +27,8 @@ def batches_of_new(structure: Factorisation, given: Any) -> Array:
         raise InputError(
             "batch", "None", known, "a sample of a new batch has no multipliers yet: run the model with it"
         )
-    wanted = np.atleast_1d(np.asarray(given)).tolist()
+    samples = read_labels(X_new)[1].get(COLUMNS, np.arange(np.shape(X_new)[1]))
+    wanted = np.atleast_1d(np.asarray(batches_in_order(given, samples))).tolist()
     unknown = [label for label in wanted if label not in labels]
     if unknown:
         raise InputError("batch", repr(unknown[0]), known, "of a new batch run the model with its samples")
@@ -62,23 +66,24 @@ def with_middle_multipliers(structure: Factorisation, draws: xr.Dataset) -> xr.D
 
 
 def multiplied_offsets(
-    structure: Factorisation, values: Mapping[str, Array], batch: Array, inputs: Mapping[str, Any]
+    structure: Factorisation, values: Mapping[str, Array], batch: Array, X_new: Any, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """``exposure`` and ``background`` of new samples, times their multipliers: (features, new)."""
     table = multipliers_of(structure).table(values)[:, batch]
-    exposure, background = (as_array(name, inputs[name]) for name in ("exposure", "background"))
+    exposure, background = (as_array(name, inputs[name], X_new) for name in ("exposure", "background"))
     return {
         "exposure": table if exposure is None else exposure * table,
         "background": None if background is None else background * table,
     }
 
 
-def as_array(name: str, given: Any) -> Array | None:
+def as_array(name: str, given: Any, X_new: Any) -> Array | None:
     """What broadcasts to (features, new)."""
     if given is None:
         return None
     if scipy.sparse.issparse(given):
         raise InputError(name, "a sparse matrix", "an array, or a tuple (one per feature, one per sample)")
-    parts = given if isinstance(given, tuple) else (given,)
-    out = np.asarray(parts[0], dtype=np.float64)
-    return out * np.asarray(parts[1], dtype=np.float64) if len(parts) == 2 else out
+    n_features, n_samples = np.shape(X_new)
+    parts = given if is_pair(given) else (given,)
+    arrays = [read_array(name, part, (n_features, n_samples), read_labels(X_new)[1]) for part in parts]
+    return arrays[0] * arrays[1] if len(arrays) == 2 else arrays[0]

@@ -151,7 +151,7 @@ def projection_model(
     elif design is not None:
         raise InputError("design", "covariates", "None: the model has none", "leave it out")
     if structure.likelihood.of_batches is not None:
-        offsets["batch"] = batches_of_new(structure, batch)
+        offsets["batch"] = batches_of_new(structure, batch, X_new)
     elif batch is not None:
         raise InputError("batch", "labels", "None: the model has no batches", "leave it out")
     return _with_known_W(idata, structure, chain, X_new, mask=mask, observed=observed, **offsets)
@@ -199,7 +199,7 @@ def _with_known_W(
 ) -> pm.Model:
     means = _means(idata, structure, chain)
     if batch is not None:
-        inputs |= multiplied_offsets(structure, means.values, batch, inputs)
+        inputs |= multiplied_offsets(structure, means.values, batch, X_new, inputs)
         structure = without_multipliers(structure)
     coords = {"feature": axes_of(structure)[0].labels, "component": means.labels}
     with new_samples():
