@@ -19,12 +19,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
+import xarray as xr
 
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference.shared.requirements import UNITS
 from nmf_zoo.inference.shared.sample_blocks import read_ahead, structure_of_samples
 from nmf_zoo.inference.shared.start import typical_totals
+from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_along
 from nmf_zoo.runtime.arguments import check_possible
 from nmf_zoo.runtime.engine import BlockEngine
 from nmf_zoo.sparse import by_sample, read_sparse
@@ -192,8 +195,21 @@ def as_data(source: BlockSource, number: int) -> tuple[Data, Array | None]:
     shape = source.shape[0], int(source.bounds[number + 1] - source.bounds[number])
     if np.shape(samples.X) != shape:
         raise InputError(f"data.read({number})", f"a table of shape {np.shape(samples.X)}", f"{shape}")
+    if any(isinstance(part, pd.DataFrame | pd.Series | xr.DataArray) for part in samples):
+        _check_labels(samples, source, number)
     data = _listed(samples, shape, number) if sp.issparse(samples.X) else _dense(samples, number)
     return data, None if samples.exposure is None else _exposure(samples.exposure, shape[1], number)
+
+
+def _check_labels(samples: Samples, source: BlockSource, number: int) -> None:
+    """What is labelled goes by position, as the source's labels do, so that labels that say otherwise are an error."""
+    name, own = f"data.read({number})", dict(labels_of(source, source.shape))
+    if COLUMNS in own:
+        own[COLUMNS] = own[COLUMNS][source.bounds[number] : source.bounds[number + 1]]
+    of_table = read_along(samples.X, (ROWS, COLUMNS))[1]
+    check_same_labels(name, of_table, own, "the source")
+    for part, dims in ((samples.exposure, (COLUMNS,)), (samples.mask, (ROWS, COLUMNS))):
+        check_same_labels(name, read_along(part, dims)[1], own | of_table)
 
 
 def _listed(samples: Samples, shape: tuple[int, int], number: int) -> Cells:

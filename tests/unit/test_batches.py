@@ -582,6 +582,20 @@ def test_new_samples_of_a_known_batch(drawn):
     assert np.mean(np.abs(mean - right)) < 0.8 * np.mean(np.abs(other - right))
 
 
+def test_batches_and_exposures_of_new_samples_go_by_their_labels(drawn):
+    idata, model = drawn
+    new = pd.DataFrame(X, columns=[f"s{sample}" for sample in range(N)])
+    labels, exposure = pd.Series(LABELS, new.columns), pd.Series(SIDES[1][0], new.columns)
+
+    def projected(batch, exposure):
+        return nz.read(nz.projection_model(idata, new, model=model, batch=batch, exposure=exposure))
+
+    found, expected = projected(labels[::-1], exposure), projected(LABELS, SIDES[1])
+    np.testing.assert_array_equal(found.likelihood.exposure, expected.likelihood.exposure)
+    with pytest.raises(InputError, match="exposure: got labels of 'obs' that differ from X's"):
+        projected(labels, exposure[::-1])
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import scipy.sparse as sp
@@ -12,7 +13,7 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.verbs.block_source import CutArray, as_source
+from nmf_zoo.verbs.block_source import CutArray, as_data, as_source
 from tests.cut_samples import CutSamples
 
 RNG = np.random.default_rng(1)
@@ -259,3 +260,28 @@ def test_a_block_of_another_size_is_refused():
     source.read = CutArray(X, 30).read
     with pytest.raises(InputError, match=r"data\.read\(0\): got a table of shape \(12, 30\)"):
         over(source, "em")
+
+
+def test_labels_in_a_block_are_those_of_its_place():
+    table = pd.DataFrame(X, [f"f{row}" for row in range(F)], [f"s{column}" for column in range(N)])
+    exposure, source = (
+        pd.Series(EXPOSURE, table.columns),
+        Given(X, coords={"feature": table.index, "obs": table.columns}),
+    )
+
+    def cells(samples):
+        source.read = lambda number: samples
+        return as_data(source, 0)
+
+    first = table.iloc[:, :17]
+    data, found = cells(nz.Samples(first, exposure[:17]))
+    np.testing.assert_array_equal(data.values, X[:, :17])
+    np.testing.assert_array_equal(found, EXPOSURE[:17])
+    for turned, words in (
+        (nz.Samples(first[::-1]), "'feature' that differ from the source's"),
+        (nz.Samples(first[first.columns[::-1]]), "'obs' that differ from the source's"),
+        (nz.Samples(X[:, :17], exposure[:17][::-1]), "'obs' that differ from X's"),
+        (nz.Samples(first, mask=pd.DataFrame(MASK, table.index)[::-1].iloc[:, :17]), "'feature' that differ from X's"),
+    ):
+        with pytest.raises(InputError, match=rf"data\.read\(0\): got labels of {words}"):
+            cells(turned)
