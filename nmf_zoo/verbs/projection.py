@@ -100,7 +100,9 @@ def project(
         "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point; of normal data "em" comes first
     chain : whose W to use; None for the best one, of a fit the best restart
     mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. Those of the model
-        are used again when they are the same for all samples, and must be given when they are not
+        are used again when they are the same for all samples, and must be given when they are not. What is given takes
+        the model's place: beside an exposure of its features, ``(lengths, depths)`` has both. Rows are those of
+        ``X_new``, unless labels say that they are in the model's order
     batch : of a model with multipliers of batches, the batch of each new sample, among those that the model knows. The
         multipliers are held, too, with the rows of W scaled so that a feature's have the geometric mean 1
     design : of a model with covariates, those of the new samples; columns of a DataFrame are found by their names. The
