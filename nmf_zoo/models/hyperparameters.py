@@ -22,7 +22,16 @@ from pytensor.tensor.variable import TensorVariable
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.labels import OBS, hint_of
 from nmf_zoo.models.inputs import Inputs, current_model
-from nmf_zoo.models.matrices import COLUMNS, ROWS, as_float_array, check_broadcast, check_same_labels, read_labels, span
+from nmf_zoo.models.matrices import (
+    COLUMNS,
+    ROWS,
+    as_float_array,
+    as_two_axes,
+    check_broadcast,
+    check_same_labels,
+    read_labels,
+    span,
+)
 
 WEIGHTS = ("feature", "component")
 ACTIVATIONS = ("component", OBS)
@@ -162,7 +171,7 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
         check_broadcast(name, variable_shape(name, value), shape)
         require_named(name, value)
         return Hyperparameter(name, value, dims)
-    value, own = read_labels(value)
+    value, own = read_labels(as_two_axes(value, dims[0]) if len(dims) == 2 else value)
     if len(dims) == 2:
         labels = {ours: inputs.coords[dim] for ours, dim in zip((ROWS, COLUMNS), dims, strict=True)}
         check_same_labels(name, {ours: found for ours, found in own.items() if len(found) > 1}, labels)

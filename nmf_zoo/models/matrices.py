@@ -55,6 +55,14 @@ def read_labels(given: Any) -> tuple[Any, dict[str, Array]]:
     return read_dataarray(given) if isinstance(given, xr.DataArray) and given.ndim == 2 else (given, {})
 
 
+def as_two_axes(given: Any, rows: str = ROWS) -> Any:
+    """A DataArray of one axis as a column where that is the dim of the rows, else as a row; anything else as it is."""
+    if not isinstance(given, xr.DataArray) or given.ndim != 1:
+        return given
+    dim = given.dims[0]
+    return given.expand_dims(f"not {dim}", axis=1 if dim == rows else 0)
+
+
 def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[str, Array], whose: str = "X") -> None:
     """Rows and columns go by position, so labels that say otherwise are an error; 0, 1, 2, ... say nothing."""
     for dim in set(found) & set(expected):

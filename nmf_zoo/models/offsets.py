@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import scipy.sparse
-import xarray as xr
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError
-from nmf_zoo.models.matrices import COLUMNS, ROWS, as_float_array, check_broadcast, check_same_labels, read_labels, span
+from nmf_zoo.models.matrices import as_float_array, as_two_axes, check_broadcast, check_same_labels, read_labels, span
 from nmf_zoo.models.observed import Observed, values_at
 from nmf_zoo.sparse import read_sparse
 
@@ -68,9 +67,7 @@ def shape_of(table: Any) -> tuple[int, ...]:
 
 
 def read_array(name: str, value: Any, shape: tuple[int, int], labels: Mapping[str, Array]) -> Array:
-    if isinstance(value, xr.DataArray) and value.ndim == 1:
-        value = value.expand_dims(COLUMNS, axis=1) if value.dims[0] == ROWS else value.expand_dims(ROWS)
-    value, own = read_labels(value)
+    value, own = read_labels(as_two_axes(value))
     check_same_labels(name, {dim: found for dim, found in own.items() if len(found) > 1}, labels)
     array = as_float_array(name, value)
     check_broadcast(name, array.shape, shape)
