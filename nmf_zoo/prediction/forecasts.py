@@ -12,6 +12,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
+from nmf_zoo.results.component_order import require_own_places
 from nmf_zoo.results.posterior import (
     LEADING,
     Posterior,
@@ -57,6 +58,7 @@ def forecast(
     structure = read(model)
     require_chain(structure)
     require_drawn_scale(idata, structure)
+    require_own_places(idata, structure)
     offsets = shared_offsets(structure)
     posterior = open_posterior(idata, structure, n_draws, structure.H.unknowns)
     (n_features, rank), likelihood = structure.W.shape, structure.likelihood

@@ -13,6 +13,7 @@ mode of the best one, unless they are asked for a chain.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from nmf_zoo.results.matching import (
     with_unit_sums,
 )
 from nmf_zoo.results.posterior import LEADING, best_chain, draw_parts, draws_or_means
-from nmf_zoo.structure import Factorisation
+from nmf_zoo.structure import Factorisation, Known
 
 GROUP, REPORT = "components", "alignment"  # the order of the draws; the group of a result whose draws are in order
 MOST_CELLS = 100  # features, and samples, that components are matched on
@@ -193,6 +194,28 @@ def as_they_are(group: xr.Dataset, weights: str, activations: str) -> dict[str, 
     order = np.broadcast_to(np.arange(rank), (*_lead(group), rank))
     became, shown = np.full((order.shape[0], rank), "matched"), np.ones(order.shape[0], dtype=bool)
     return {"posterior": group, GROUP: _dataset(group, dims, log_sizes(group, dims), order, became, shown)}
+
+
+def known_of_components(prior: Any, rank: int) -> dict[str, Known]:
+    """The known numbers of a prior of H, by field, that tell its components apart."""
+    prior = getattr(prior, "base", prior)
+    found = {field.name: getattr(prior, field.name) for field in fields(prior)}
+    return {
+        name: own
+        for name, own in found.items()
+        if isinstance(own, Known)
+        and own.value.ndim == 2
+        and len(own.value) == rank
+        and np.any(own.value != own.value[:1])
+    }
+
+
+def require_own_places(idata: Any, structure: Factorisation) -> None:
+    """Refuse components that :func:`~nmf_zoo.align` has moved where known numbers of H's prior tell them apart."""
+    told_apart = known_of_components(structure.H.prior, structure.rank)
+    if is_aligned(idata) and told_apart:
+        got = f"components in the order of nz.align, beside {' and '.join(told_apart)} that differ between them"
+        raise InputError("idata", got, "the model's order", "give the result itself")
 
 
 def is_aligned(idata: Any) -> bool:

@@ -103,7 +103,7 @@ def _read_cells(
     if table.missing is not None:
         missing |= table.missing
     if mask is not None:
-        mask = np.asarray(mask)[:, None] if np.ndim(mask) == 1 else mask
+        mask = _as_block(mask) if np.ndim(mask) == 1 else mask
         missing |= ~read_mask(mask, values.shape, table.labels, keeps_sparse=False)
     values[missing] = 0.0
     known = _names(structure, number, values.shape[1])

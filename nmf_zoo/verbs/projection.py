@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 import pymc as pm
+import scipy.optimize
 import scipy.sparse
 import xarray as xr
 
@@ -24,7 +26,12 @@ from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, flat_labels, read_labels, read_mask
 from nmf_zoo.models.offsets import is_pair, read_array
 from nmf_zoo.reading import read
-from nmf_zoo.results.component_order import draws_in_order
+from nmf_zoo.results.component_order import (
+    component_order,
+    draws_in_order,
+    known_of_components,
+    require_own_places,
+)
 from nmf_zoo.results.posterior import (
     LEADING,
     Axis,
@@ -95,8 +102,10 @@ def project(
     engine : any engine that can run the model with W known, or its options. None is the first that can: of "gibbs",
         "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point; of normal data "em" comes first
     chain : whose W to use; None for the best one, of a fit the best restart
-    mask, observed, exposure, background : of ``X_new``, with its rows, as in :func:`~nmf_zoo.poisson_nmf`. Those of
-        the model are used again when they are the same for all samples, and must be given when they are not
+    mask, observed, exposure, background : of ``X_new``, as in :func:`~nmf_zoo.poisson_nmf`. Those of the model
+        are used again when they are the same for all samples, and must be given when they are not. What is given takes
+        the model's place: beside an exposure of its features, ``(lengths, depths)`` has both. Rows are those of
+        ``X_new``, unless labels say that they are in the model's order
     batch : of a model with multipliers of batches, the batch of each new sample, among those that the model knows. The
         multipliers are held, too, with the rows of W scaled so that a feature's have the geometric mean 1
     design : of a model with covariates, those of the new samples; columns of a DataFrame are found by their names. The
@@ -197,6 +206,7 @@ def _with_known_W(
     idata: Any, structure: Factorisation, chain: int | None, X_new: Any, batch: Array | None = None, **inputs: Any
 ) -> pm.Model:
     means = _means(idata, structure, chain)
+    structure = replace(structure, H=replace(structure.H, prior=_in_order(structure.H.prior, means.order)))
     if batch is not None:
         inputs |= multiplied_offsets(structure, means.values, batch, X_new, inputs)
         structure = without_multipliers(structure)
@@ -321,11 +331,23 @@ def _tied(array: Array, shape: tuple[int, int]) -> Array:
     return np.array(full[:, :1])
 
 
+def _in_order(prior: Any, order: Array) -> Any:
+    """A prior of H whose known numbers are those of the components in this order."""
+    known = {name: replace(own, value=own.value[order]) for name, own in known_of_components(prior, len(order)).items()}
+    if isinstance(prior, LogLinearGammaPrior):
+        return replace(prior, base=replace(prior.base, **known))
+    return replace(prior, **known) if known else prior
+
+
 class _OrderedMeans(NamedTuple):
-    """Values by name, as the model's variables have them, and the labels (K,) of the components; both in order."""
+    """Values by name, as the model's variables have them, and the labels (K,) of the components; both in order.
+
+    ``order`` : (K,) which of the model's components each is, as far as H's prior tells them apart
+    """
 
     values: dict[str, Array]
     labels: Array
+    order: Array
 
 
 def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedMeans:
@@ -336,7 +358,8 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
     if chain is not None and chain not in chains:
         raise InputError("chain", repr(chain), f"one of {chains.tolist()}, or None for the best one")
     chosen = chains[best_chain(idata)] if chain is None else chain
-    needed = [] if W.is_fixed else [W.name]
+    needed, order = [] if W.is_fixed else [W.name], np.arange(structure.rank)
+    require_own_places(idata, structure)
     for unknown in structure.H.unknowns:
         _refuse_untied(unknown, structure.H.shape)
     for role, parameter in structure.likelihood.parameters.items():
@@ -351,12 +374,22 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
         named, component = _with_one_dim(idata, draws, structure)
         (one,) = draws_in_order(named, chosen, W.name, structure.H.name, names=needed)
         labels = one[component].to_numpy()
+        if known_of_components(structure.H.prior, structure.rank):
+            order = _usual_order(component_order(named, W.name, structure.H.name), chosen)
         one = with_middle_multipliers(structure, one)
     values = {name: mean_over_draws(one[name].transpose(*LEADING, ...)[0]).to_numpy() for name in needed}
     for unknown in structure.H.unknowns:
         if isinstance(unknown, PartlyKnown) and not W.is_fixed:
             values[unknown.name] = unknown.entries(values[unknown.name][:, None])
-    return _OrderedMeans(values if W.is_fixed else values | {W.name: W.orient(values[W.name])}, labels)
+    return _OrderedMeans(values if W.is_fixed else values | {W.name: W.orient(values[W.name])}, labels, order)
+
+
+def _usual_order(found: xr.Dataset | None, chain: Any) -> Array:
+    """(K,) the components of a chain in order, which most of its draws have."""
+    assert found is not None  # W has draws
+    orders = found["order"].sel(chain=chain).to_numpy()
+    times = np.sum(orders[:, :, None] == np.arange(orders.shape[1]), axis=0)
+    return np.asarray(scipy.optimize.linear_sum_assignment(-times)[1])
 
 
 def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tuple[Any, str]:
@@ -453,13 +486,15 @@ def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tup
     if mask is not None:
         mask = read_mask(mask, X_new.shape, own)[order]
     how = order, X_new.shape, own, feature
-    return X_new, mask, {name: _in_order(name, given, *how) for name, given in offsets.items()}
+    return X_new, mask, {name: _rows_in_order(name, given, *how) for name, given in offsets.items()}
 
 
-def _in_order(name: str, given: Any, order: Array, shape: tuple[int, int], own: dict[str, Array], feature: Axis) -> Any:
+def _rows_in_order(
+    name: str, given: Any, order: Array, shape: tuple[int, int], own: dict[str, Array], feature: Axis
+) -> Any:
     """An offset with its rows where those of X_new (of this shape, labelled ``own``) go, unless they are in place."""
     if is_pair(given):
-        return tuple(_in_order(name, part, order, shape, own, feature) for part in given)
+        return tuple(_rows_in_order(name, part, order, shape, own, feature) for part in given)
     rows = read_labels(given)[1].get(ROWS, ())
     if given is None or scipy.sparse.issparse(given) or np.array_equal(rows, feature.labels):
         return given

@@ -23,7 +23,7 @@ from nmf_zoo.results.groups import axes_of
 from nmf_zoo.runtime.arguments import entropy_of
 from nmf_zoo.structure import Array, ChainPrior, Factorisation, Fixed
 from nmf_zoo.structure.chains import REAL, supports_of
-from nmf_zoo.workbench.marginal import check_weights
+from nmf_zoo.workbench.marginal import check_weights, component_of
 
 METHODS = ("auto", "exact", "particles")
 
@@ -85,8 +85,11 @@ def filter(
         found = _by_particles(structure, weights, given, options, marginals, random_seed)
     if "obs" not in found.dims:
         return found
-    obs = axes_of(structure)[1]
-    return found.assign_coords({"obs": obs.labels}).rename({"obs": obs.dim})
+    own = {"obs": axes_of(structure)[1], "component": component_of(structure)}
+    named = {dim: axis for dim, axis in own.items() if dim in found.dims}
+    return found.assign_coords({dim: axis.labels for dim, axis in named.items()}).rename(
+        {dim: axis.dim for dim, axis in named.items()}
+    )
 
 
 def _weights(structure: Factorisation, W: Any) -> Array:

@@ -74,6 +74,12 @@ def test_particles_are_unbiased():
     assert again["effective"].shape == (T,)
 
 
+def test_what_is_known_has_the_labels_of_components():
+    coords = {"component": ["hum", "bell"]}
+    named = nz.hmm_nmf(X, K, chain=nz.BasisChain(OFF, ON), background=BACKGROUND, coords=coords)
+    assert list(nz.filter(named, W, marginals=True)["mean"]["component"].values) == ["hum", "bell"]
+
+
 def test_known_weights_and_other_chains():
     known = pm.do(model(), {"W": W})
     assert float(nz.filter(known)["log_likelihood"]) == pytest.approx(forward(X)[0], rel=1e-12)

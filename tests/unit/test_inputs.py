@@ -461,6 +461,10 @@ def test_labelled_hyperparameters_must_be_in_the_order_of_x():
         declare(table, 2, **{name: shapes})
         with pytest.raises(InputError, match=f"{name}: got labels of 'feature' that differ from (X|the model)'s"):
             declare(table, 2, **{name: shapes[::-1]})
+        line = xr.DataArray(shapes["shape"], dims="feature")
+        declare(table, 2, **{name: line})
+        with pytest.raises(InputError, match=f"{name}: got labels of 'feature' that differ from X's"):
+            declare(table, 2, **{name: line[::-1]})
 
 
 def test_an_exposure_of_one_axis_goes_along_the_dim_that_it_names():

@@ -448,6 +448,32 @@ def test_projection_has_the_order_of_the_components(declare):
             np.testing.assert_allclose(np.ravel(shape), [4.0, 2.0])
 
 
+BY_COMPONENT = {
+    "gamma": lambda: nz.gamma_nmf(X, K, alpha_h=[[2.0], [4.0]], mean_h=0.5),
+    "covariates": lambda: nz.gamma_nmf(X, K, alpha_h=[[2.0], [4.0]], mean_h=0.5, design=np.arange(N) / N),
+    "chain": lambda: nz.hmm_nmf(X, K, chain=nz.GammaChain([2.0, 4.0], 5.0), alpha_w=1.0),
+}
+
+
+@pytest.mark.parametrize("declare", BY_COMPONENT.values(), ids=BY_COMPONENT)
+@pytest.mark.filterwarnings("ignore:X. 1 ")
+def test_known_hyperparameters_go_with_their_component(declare):
+    """The second component is the larger one, and comes first in what is projected, with its own prior."""
+    model, H = declare(), 2.0 + np.random.default_rng(1).uniform(size=(1, 3, K, N)) / 100
+    W = np.tile([[1.0, 0.0], [1.0, 0.0], [0.0, 3.0], [0.0, 3.0]], (1, 3, 1, 1)) + 0.01
+    slopes, more = {}, {"model": model}
+    if "slopes" in model.named_vars:
+        slopes, more = {"slopes": np.zeros((1, 3, K, 1))}, more | {"design": np.arange(N)}
+    idata = idata_of(model, W=W, H=H, **slopes)
+    new = nz.read(nz.projection_model(idata, X, **more))
+    np.testing.assert_allclose(new.W.prior.value, W.mean(axis=(0, 1))[:, ::-1])
+    prior = new.H.prior
+    shape = prior.alpha_z.value if "alpha_z" in vars(prior) else prior.shape_and_rate({})[0]
+    np.testing.assert_array_equal(np.ravel(shape), [4.0, 2.0])
+    with pytest.raises(InputError, match=r"idata: got components in the order of nz\.align"):
+        nz.projection_model(nz.align(idata, scale="drawn"), X, **more)
+
+
 def test_projection_takes_the_best_chain_and_the_names():
     model = MODELS["dense"]()
     idata = random_idata(model, np.random.default_rng(1))

@@ -421,6 +421,10 @@ def test_forecasts_that_are_refused():
         nz.forecast(idata, independent)
     with pytest.raises(InputError, match="times: got 0"):
         nz.forecast(idata, model, times=0)
+    unlike = nz.hmm_nmf(X, K, chain=nz.GammaChain(np.arange(2.0, K + 2), 5.0), alpha_w=1.0)
+    with pytest.raises(InputError, match=r"idata: got components in the order of nz\.align, beside alpha_z"):
+        nz.forecast(nz.align(idata, scale="drawn"), unlike)
+    assert nz.forecast(nz.align(idata, scale="drawn"), model)["H"].sizes["obs"] == 1
 
 
 def test_forecasts_go_on_with_each_draws_parameters():

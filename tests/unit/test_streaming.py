@@ -629,3 +629,13 @@ def test_a_stream_that_is_no_file(tmp_path, kind):
     path.mkdir() if kind == "folder" else path.symlink_to(path)
     with pytest.raises(nz.InputError, match=r"^path: got '.*s' \(.*\); expected a file that Stream.save wrote"):
         nz.resume_stream(path)
+
+
+def test_a_mask_of_one_column_has_its_labels_looked_at():
+    stream, seen = begun(), pd.Series(np.arange(F) > 0, index=LABELS)
+    stream.update(pd.Series(X[:, 0], index=LABELS), mask=seen)
+    with pytest.raises(nz.InputError, match="mask: got labels of 'feature' that differ from X's"):
+        stream.update(pd.Series(X[:, 0], index=LABELS), mask=seen[::-1])
+    other = begun()
+    other.update(X[:, 0], mask=seen.to_numpy())
+    np.testing.assert_array_equal(stream.W, other.W)
