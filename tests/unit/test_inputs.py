@@ -463,7 +463,7 @@ def test_labelled_hyperparameters_must_be_in_the_order_of_x():
             declare(table, 2, **{name: shapes[::-1]})
         line = xr.DataArray(shapes["shape"], dims="feature")
         declare(table, 2, **{name: line})
-        with pytest.raises(InputError, match=f"{name}: got labels of 'feature' that differ from X's"):
+        with pytest.raises(InputError, match=f"{name}: got labels of 'feature' that differ from (X|the model)'s"):
             declare(table, 2, **{name: line[::-1]})
 
 
