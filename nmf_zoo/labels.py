@@ -26,6 +26,11 @@ def hint_of(word: object) -> str:
     return f"use {OBS!r}, as the dim of X's columns is called now" if word == FORMER else ""
 
 
+def are_counted(labels: Any) -> bool:
+    """Whether they are 0, 1, 2, ..., and say nothing."""
+    return bool(np.array_equal(np.asarray(labels), np.arange(len(labels))))
+
+
 def with_row_labels(table: Any) -> Any:
     """A DataFrame with rows named by its first column, where that is text and the rows are numbered alone.
 

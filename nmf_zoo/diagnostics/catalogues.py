@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment, nnls
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.align import align
 from nmf_zoo.errors import InputError
-from nmf_zoo.labels import with_row_labels
+from nmf_zoo.labels import are_counted, with_row_labels
 from nmf_zoo.results.channels import same_words
 from nmf_zoo.results.components import mean_weights
 from nmf_zoo.results.factor_draws import factor_dims
@@ -173,11 +173,6 @@ def _unit(array: Array) -> Array:
     return np.divide(array, length, out=np.zeros(array.shape), where=length > 0)
 
 
-def is_counted(labels: Any) -> bool:
-    """Whether they are 0, 1, 2, ..., and say nothing."""
-    return bool(np.array_equal(np.asarray(labels), np.arange(len(labels))))
-
-
 def _read_catalogue(catalogue: Any, features: Array) -> pd.DataFrame:
     """(feature, entry) in the order of the result's features, by place where either has no labels."""
     if isinstance(catalogue, _compat.INFERENCE_DATA):
@@ -185,13 +180,13 @@ def _read_catalogue(catalogue: Any, features: Array) -> pd.DataFrame:
     if isinstance(catalogue, xr.DataArray) and catalogue.ndim == 2:
         catalogue = catalogue.to_pandas()
     table = with_row_labels(pd.DataFrame(catalogue))
-    is_labelled = isinstance(catalogue, pd.DataFrame) and not is_counted(table.index)
+    is_labelled = isinstance(catalogue, pd.DataFrame) and not are_counted(table.index)
     if is_labelled and (words := same_words(features, table.index)):  # in any of their spellings
         table, features = table.set_axis(words[1], axis=0), np.array(words[0])
     is_same = table.index.tolist() == features.tolist()
     if is_labelled and not is_same and set(features.tolist()) <= set(table.index) and table.index.is_unique:
         table = table.loc[features.tolist()]
-    elif len(table) != len(features) or (is_labelled and not is_same and not is_counted(features)):
+    elif len(table) != len(features) or (is_labelled and not is_same and not are_counted(features)):
         got = f"{len(table)} rows{' with other labels' if is_labelled else ''}"
         raise InputError("catalogue", got, f"the {len(features)} features of the result, or rows labelled like them")
     numbers = table.to_numpy(dtype=np.float64) if all(kind.kind in "biuf" for kind in table.dtypes) else None

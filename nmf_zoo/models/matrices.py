@@ -14,7 +14,7 @@ import scipy.sparse
 import xarray as xr
 
 from nmf_zoo.errors import InputError, shown
-from nmf_zoo.labels import FORMER, OBS
+from nmf_zoo.labels import FORMER, OBS, are_counted
 from nmf_zoo.sparse import read_sparse
 
 Array = np.ndarray
@@ -78,7 +78,7 @@ def read_along(given: Any, dims: tuple[str, ...]) -> tuple[Any, dict[str, Array]
 def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[str, Array], whose: str = "X") -> None:
     """Rows and columns go by position, so labels that say otherwise are an error; 0, 1, 2, ... say nothing."""
     for dim in set(found) & set(expected):
-        says_nothing = any(np.array_equal(labels[dim], np.arange(len(labels[dim]))) for labels in (found, expected))
+        says_nothing = are_counted(found[dim]) or are_counted(expected[dim])
         if not says_nothing and not np.array_equal(found[dim], expected[dim]):
             got, theirs = f"labels of {dim!r} that differ from {whose}'s", f"{whose}'s, in its order"
             raise InputError(name, got, theirs, f"reindex it like {whose}")

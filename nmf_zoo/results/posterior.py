@@ -16,6 +16,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.numerics.cells import cell_rates
+from nmf_zoo.labels import are_counted
 from nmf_zoo.results.groups import Axis, axes_of
 from nmf_zoo.results.modes import weighed_modes
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
@@ -215,8 +216,7 @@ def check_labels(group: xr.Dataset, structure: Factorisation, names: Iterable[st
     dims = {dim for name in names for dim in group.variables[name].dims}
     for dim, labels in axes_of(structure):
         found = group.variables[dim].to_numpy() if dim in dims and dim in group.coords else labels
-        counts = np.arange(len(labels))
-        if any(np.array_equal(found, own) for own in (labels, counts)) or np.array_equal(labels, counts):
+        if np.array_equal(found, labels) or are_counted(found) or are_counted(labels):
             continue
         if [str(label) for label in found] != [str(label) for label in labels]:
             do = f"give the model it came from, or sort the result: idata.sel({dim}=[...])"

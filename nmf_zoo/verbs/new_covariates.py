@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.labels import are_counted
 from nmf_zoo.models.covariates import as_frame, read_design
 from nmf_zoo.structure import Array, Factorisation, LogLinearGammaPrior
 
@@ -22,7 +23,7 @@ def with_new_design(structure: Factorisation, prior: LogLinearGammaPrior, given:
     given_names = frame.columns.tolist()
     if set(names) <= set(given_names):
         frame = frame[names]
-    elif not _are_numbers(names) and not _are_numbers(given_names):
+    elif not are_counted(names) and not are_counted(given_names):
         raise InputError("design", f"columns named {', '.join(map(str, given_names[:8]))}", expected, "rename them")
     if frame.shape[1] != len(names):
         raise InputError("design", f"{frame.shape[1]} columns", expected)
@@ -31,11 +32,6 @@ def with_new_design(structure: Factorisation, prior: LogLinearGammaPrior, given:
         raise InputError("design", "values that are NaN or infinite", "finite numbers")
     covariates = replace(prior.covariates, design=values)
     return replace(structure, H=replace(structure.H, prior=replace(prior, covariates=covariates)))
-
-
-def _are_numbers(names: list[Any]) -> bool:
-    """They only count the columns."""
-    return names == list(range(len(names)))
 
 
 def covariate_labels(structure: Factorisation, prior: LogLinearGammaPrior) -> list[Any]:

@@ -20,7 +20,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
 from nmf_zoo.inference.shared.multiplied import without_multipliers
 from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
-from nmf_zoo.labels import writable_labels
+from nmf_zoo.labels import are_counted, writable_labels
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, flat_labels, read_labels, read_mask
@@ -473,7 +473,7 @@ def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tup
     """X_new, its mask and its offsets with their rows in the model's order."""
     n_features = len(feature.labels)
     index, X_new, mask = _row_labels(X_new, mask, feature.dim)
-    if index is None or _is_count(feature.labels):
+    if index is None or are_counted(feature.labels):
         found = X_new.shape[0] if hasattr(X_new, "shape") and len(X_new.shape) else len(X_new)
         if found != n_features:
             raise InputError("X_new", f"{found} features", f"{n_features}, as many as the model has")
@@ -519,11 +519,6 @@ def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, 
 def _as_declared(index: pd.Index) -> pd.Index:
     """Labels in the form that a model gives to those of its own rows."""
     return pd.Index(writable_labels(ROWS, flat_labels(index)))
-
-
-def _is_count(labels: Array) -> bool:
-    """The labels only count the rows: the model was given none."""
-    return labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels)))
 
 
 def _check_labels(index: pd.Index, feature: Axis) -> None:
