@@ -134,8 +134,9 @@ nz.plot_reconstruction(aligned, model)
 # see what templates stand for: the mean share of an image's ink that each template explains, by digit.
 
 # %%
+scaled = nz.align(idata, scale="drawn")  # the prior of H belongs to W as it was drawn
 folded = nz.project(
-    aligned, new, model=model, draws=DRAWS // 2, tune=DRAWS // 2, chains=2, random_seed=1, progressbar=False
+    scaled, new, model=model, draws=DRAWS // 2, tune=DRAWS // 2, chains=2, random_seed=1, progressbar=False
 )
 H = folded["posterior"]["H"].mean(("chain", "draw")).to_pandas()
 shares = (H / H.sum()).T

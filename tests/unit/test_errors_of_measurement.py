@@ -223,7 +223,7 @@ def test_a_sigma_below_the_digits_of_the_bound_is_refused_by_vb():
     )
 
 
-@pytest.mark.filterwarnings("ignore:X. 1 sample has no positive observed cell")
+@pytest.mark.filterwarnings("ignore:X. 1 sample has no observed cell")
 def test_a_sample_that_was_not_observed_has_its_exponential_prior_in_vb():
     table = X.copy()
     table[:, 3] = np.nan

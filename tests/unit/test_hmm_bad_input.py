@@ -146,7 +146,7 @@ def test_ties_that_a_chain_does_not_have(tie):
         (-X, "X: got the negative cell"),
         (changed(1, 2, np.inf), "X: got the infinite cell inf at feature 1, obs 2"),
         (np.full((F, T), np.nan), "X: got only missing cells"),
-        ("x", "X: got 0 axes"),
+        ("x", "X: got the text 'x'"),
         ([["a", "b"], ["c", "d"]], "X: got the non-numeric cell 'a'"),
         ([], "X: got 1 axes"),
         (np.zeros((0, T)), "X: got shape .*; expected at least one feature and one sample"),
