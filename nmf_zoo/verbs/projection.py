@@ -480,11 +480,11 @@ def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tup
         return X_new, mask, offsets
     _check_labels(index, feature)
     order, own = index.get_indexer(feature.labels), read_labels(X_new)[1]
-    if np.array_equal(order, np.arange(n_features)):
-        return X_new, mask, offsets
     X_new = X_new.iloc[order] if isinstance(X_new, pd.DataFrame) else X_new.isel({X_new.dims[0]: order})
     if mask is not None:
         mask = read_mask(mask, X_new.shape, own)[order]
+    if are_counted(order):
+        return X_new, mask, offsets
     how = order, X_new.shape, own, feature
     return X_new, mask, {name: _rows_in_order(name, given, *how) for name, given in offsets.items()}
 
