@@ -143,8 +143,8 @@ shares = (H / H.sum()).T
 shares.groupby(shares.index.str[-1].rename("digit")).mean().round(2)
 
 # %% [markdown]
-# Templates are not digits. On the full table 0 has one nearly for itself and 3 one that explains nearly half of its, but
-# the upright stroke that most of a 1 is made of serves in 2 and 3 as well.
+# Templates are not digits. On the full table 0 has one nearly for itself and 3 one that explains nearly half of its
+# ink, but the upright stroke that most of a 1 is made of serves in 2 and 3 as well.
 #
 # ## The same model for an optimiser, and for variational Bayes
 #
