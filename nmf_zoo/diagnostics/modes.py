@@ -1,4 +1,4 @@
-"""Whether chains that disagree would agree later: each chain against itself first, then against the others.
+"""Whether longer chains would do better: each chain against itself first, then against the others.
 
 The posterior of a factorisation has modes that are no permutations of each other, and no chain of ours goes from one to
 another. A chain whose second half differs from its first by more than their Monte-Carlo errors is still on its way, and
@@ -16,7 +16,7 @@ import xarray as xr
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
-from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, ess, rhat
+from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, ESS_LIMIT, FEW_DRAWS, RHAT_LIMIT, ess, rhat
 from nmf_zoo.results.matching import CLEARER, Components, cosines
 
 FEWEST_EFFECTIVE = 5.0  # draws of half a chain, below which its mean has no error that could be told
@@ -36,6 +36,24 @@ def modes_of_chains(draws: xr.Dataset) -> list[list[int]] | None:
         near = [mode for mode in modes if any(_agree(draws, chain, other) for other in mode)]
         modes = [mode for mode in modes if mode not in near] + [[*(one for mode in near for one in mode), chain]]
     return sorted(modes)
+
+
+def what_lacks(draws: xr.Dataset) -> str:
+    """What is wrong with R-hat or effective draws, in words, where more sweeps can mend it; the verdict's limits.
+
+    "" where nothing is, where there are too few draws to judge, and where chains have settled in different modes, which
+    no number of draws brings together. ``draws`` : invariants, (chain, draw, ...)
+    """
+    if not draws.data_vars or draws.sizes["draw"] < FEW_DRAWS:
+        return ""
+    rhats, effective = _flat(rhat(draws)), _flat(ess(draws, "bulk"))
+    worst = np.max(rhats, initial=0.0, where=~np.isnan(rhats))
+    if worst > RHAT_LIMIT:
+        modes = modes_of_chains(draws) if worst > CLEAR_RHAT else None
+        return "" if modes is not None and len(modes) > 1 else f"R-hat is {worst:.3f}, {RHAT_LIMIT} at most is asked"
+    least = np.min(effective, initial=np.inf, where=~np.isnan(effective))
+    enough = ESS_LIMIT * draws.sizes["chain"]
+    return f"{int(least)} effective draws, {enough} are asked" if least < enough else ""
 
 
 def have_settled(draws: xr.Dataset) -> np.ndarray:

@@ -143,21 +143,24 @@ def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool)
     counts = (np.bincount(index, minlength=size) for size, index in zip(shape, positive, strict=True))
     n_zero = [int(np.sum(count == 0)) - unseen for count, unseen in zip(counts, n_unseen, strict=True)]
     sides = 1 if in_time else 2
-    _note_of(n_zero[:sides], "no positive observed cell; {} factors go towards 0")
-    _note_of(n_unseen[:sides], "no observed cell; the data say nothing of {} factors")
+    for sizes, what in (
+        (n_zero[:sides], "no positive observed cell; {} factors go towards 0"),
+        (n_unseen[:sides], "no observed cell; the data say nothing of {} factors"),
+    ):
+        if any(sizes):
+            note(f"X: {_sides_that_have(sizes, what)}")
 
 
-def _note_of(sizes: Sequence[int], what: str) -> None:
-    """So many features and samples have what is said, if any."""
+def _sides_that_have(sizes: Sequence[int], what: str) -> str:
+    """``1 feature and 2 samples have ...``"""
     found = [f"{n} {word}{'s' * (n > 1)}" for n, word in zip(sizes, ("feature", "sample"), strict=False) if n]
-    if found:
-        verb, their = ("has", "its") if sum(sizes) == 1 else ("have", "their")
-        note(f"X: {' and '.join(found)} {verb} {what.format(their)}", level=7)
+    verb, their = ("has", "its") if sum(sizes) == 1 else ("have", "their")
+    return f"{' and '.join(found)} {verb} {what.format(their)}"
 
 
-def note(message: str, level: int = 6) -> None:
+def note(message: str) -> None:
     if not _OF_NEW_SAMPLES.get():
-        warnings.warn(message, NmfZooWarning, stacklevel=level)
+        warnings.warn(message, NmfZooWarning, stacklevel=6)
 
 
 _OF_NEW_SAMPLES = ContextVar("_OF_NEW_SAMPLES", default=False)

@@ -12,15 +12,8 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
-from nmf_zoo.results.component_order import require_own_places
-from nmf_zoo.results.posterior import (
-    LEADING,
-    Posterior,
-    axes_of,
-    open_posterior,
-    require_answer,
-    require_drawn_scale,
-)
+from nmf_zoo.results.component_order import require_as_drawn
+from nmf_zoo.results.posterior import LEADING, Posterior, axes_of, open_posterior, require_answer
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.structure import Array, ChainPrior, Factorisation, shared_column
 
@@ -57,8 +50,7 @@ def forecast(
     check_counts(times=(times, 1))
     structure = read(model)
     require_chain(structure)
-    require_drawn_scale(idata, structure)
-    require_own_places(idata, structure)
+    require_as_drawn(idata, structure)
     offsets = shared_offsets(structure)
     posterior = open_posterior(idata, structure, n_draws, structure.H.unknowns)
     (n_features, rank), likelihood = structure.W.shape, structure.likelihood

@@ -34,7 +34,7 @@ from nmf_zoo.results.matching import (
     with_unit_sums,
 )
 from nmf_zoo.results.posterior import LEADING, best_chain, draw_parts, draws_or_means
-from nmf_zoo.structure import Factorisation, Known
+from nmf_zoo.structure import Factorisation, Flat, Known
 
 GROUP, REPORT = "components", "alignment"  # the order of the draws; the group of a result whose draws are in order
 MOST_CELLS = 100  # features, and samples, that components are matched on
@@ -210,8 +210,12 @@ def known_of_components(prior: Any, rank: int) -> dict[str, Known]:
     }
 
 
-def require_own_places(idata: Any, structure: Factorisation) -> None:
-    """Refuse components that :func:`~nmf_zoo.align` has moved where known numbers of H's prior tell them apart."""
+def require_as_drawn(idata: Any, structure: Factorisation) -> None:
+    """Refuse draws whose scale or order was changed, where H's prior belongs to those that they were drawn with."""
+    is_rescaled = "rescaled" in idata.attrs or idata.attrs.get("aligned") == "unit_sum"
+    if is_rescaled and not (structure.W.is_fixed or isinstance(structure.H.prior, Flat)):
+        got, do = f"draws of {structure.W.name} of unit sums", 'give the result before, or nz.align(..., scale="drawn")'
+        raise InputError("idata", got, "the scale that they were drawn with, to which the prior of H belongs", do)
     told_apart = known_of_components(structure.H.prior, structure.rank)
     if is_aligned(idata) and told_apart:
         got = f"components in the order of nz.align, beside {' and '.join(told_apart)} that differ between them"

@@ -21,7 +21,7 @@ from nmf_zoo.results.groups import Axis, axes_of
 from nmf_zoo.results.modes import weighed_modes
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
 from nmf_zoo.runtime.arguments import needed_shapes, require_memory
-from nmf_zoo.structure import CHUNK, Array, Factorisation, Flat, Unknown, slices
+from nmf_zoo.structure import CHUNK, Array, Factorisation, Unknown, slices
 
 LEADING = ("chain", "draw")
 INTERVAL = (0.05, 0.95)  # of draws, in tables and pictures
@@ -223,15 +223,6 @@ def check_labels(group: xr.Dataset, structure: Factorisation, names: Iterable[st
             raise InputError(
                 "idata", f"labels of {dim!r} that differ from the model's", "the model's, in its order", do
             )
-
-
-def require_drawn_scale(idata: Any, structure: Factorisation) -> None:
-    """Refuse a W of unit sums where new H have a prior, whose scale belongs to W as it was drawn."""
-    attrs = idata.attrs
-    is_changed = "rescaled" in attrs or attrs.get("aligned") == "unit_sum"
-    if is_changed and not (structure.W.is_fixed or isinstance(structure.H.prior, Flat)):
-        got, do = f"draws of {structure.W.name} of unit sums", 'give the result before, or nz.align(..., scale="drawn")'
-        raise InputError("idata", got, "the scale that they were drawn with, to which the prior of H belongs", do)
 
 
 def spaced(available: int, wanted: int | None) -> Array:

@@ -75,7 +75,7 @@ class SampleRun:
     @property
     def written_times(self) -> float:
         """How often a checkpoint writes them: those that are left out when chains go on stay in its rows."""
-        return 1.0 + 0.5 * np.floor(np.log2(self.extend))
+        return 1.0 + 0.5 * (self.extend.bit_length() - 1)
 
     @property
     def kept_warmup(self) -> int:

@@ -30,7 +30,7 @@ from nmf_zoo.results.component_order import (
     component_order,
     draws_in_order,
     known_of_components,
-    require_own_places,
+    require_as_drawn,
 )
 from nmf_zoo.results.posterior import (
     LEADING,
@@ -40,7 +40,6 @@ from nmf_zoo.results.posterior import (
     check_labels,
     draws_or_means,
     mean_over_draws,
-    require_drawn_scale,
     variable_of,
 )
 from nmf_zoo.results.trace_storage import MOMENTS
@@ -353,13 +352,12 @@ class _OrderedMeans(NamedTuple):
 def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedMeans:
     """Posterior means, over one chain, of W and the hyperparameters that new samples depend on."""
     W, group, shapes = structure.W, draws_or_means(idata), variable_shapes(structure)
-    require_drawn_scale(idata, structure)
+    require_as_drawn(idata, structure)
     chains = group["chain"].to_numpy()
     if chain is not None and chain not in chains:
         raise InputError("chain", repr(chain), f"one of {chains.tolist()}, or None for the best one")
     chosen = chains[best_chain(idata)] if chain is None else chain
     needed, order = [] if W.is_fixed else [W.name], np.arange(structure.rank)
-    require_own_places(idata, structure)
     for unknown in structure.H.unknowns:
         _refuse_untied(unknown, structure.H.shape)
     for role, parameter in structure.likelihood.parameters.items():

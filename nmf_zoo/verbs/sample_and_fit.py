@@ -16,7 +16,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
-from nmf_zoo.diagnostics.longer import what_lacks
+from nmf_zoo.diagnostics.modes import what_lacks
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.inference.evidence import chib
 from nmf_zoo.inference.registry import option_of, require_support, resolve_engine, verdict

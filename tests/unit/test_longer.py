@@ -12,13 +12,21 @@ import pytest
 import xarray as xr
 
 import nmf_zoo as nz
-from nmf_zoo.diagnostics.longer import what_lacks
+from nmf_zoo.diagnostics.modes import what_lacks
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.runtime.checkpoint import open_checkpoint
 from nmf_zoo.runtime.driver import run_chains
 from nmf_zoo.runtime.progress import Watch
 from nmf_zoo.runtime.traces import MomentTraces
-from tests.unit.test_checkpoint import Killed, all_the_time, assert_same, die_after, folder, run_saved  # noqa: F401
+from tests.unit.test_checkpoint import (
+    Killed,
+    all_the_time,  # noqa: F401
+    assert_same,
+    check_killed,
+    die_after,
+    folder,  # noqa: F401
+    run_saved,
+)
 from tests.unit.test_driver import KEY, run_toy, sample_run, sweeps_of, toy
 
 LENGTH = {"draws": 7, "tune": 4, "keep_warmup": True}
@@ -106,15 +114,7 @@ def test_a_stop_while_going_on_keeps_what_there_is():
 
 @pytest.mark.parametrize("total", range(1, 3 * 32, 7))
 def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total):  # noqa: F811
-    length = LENGTH | {"thin": 2} | asking(4)
-    expected, _ = run_toy(toy(), **length)
-    with pytest.raises(Killed):
-        run_saved(toy(die_after(total)), folder, **length)
-    seen = []
-    chains, early = run_saved(toy(lambda chain, sweep: seen.append(sweep)), folder, **length)
-    assert not early
-    assert_same(chains, expected)
-    assert len(seen) == 3 * (4 + 28) - total  # no sweep twice
+    check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | asking(4))
 
 
 def test_after_the_end_the_same_call_makes_no_sweeps_and_more_draws_those_that_are_missing(folder):  # noqa: F811
