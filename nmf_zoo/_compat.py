@@ -14,6 +14,7 @@ import xarray as xr
 from nmf_zoo.errors import InputError
 from nmf_zoo.files import check_result, replacing
 from nmf_zoo.netcdf import write_netcdf
+from nmf_zoo.options import names_checked
 
 INFERENCE_DATA: Any = xr.DataTree
 IS_TREE = int(version("arviz").split(".")[0]) >= 1
@@ -94,6 +95,7 @@ def with_groups(idata: Any, changed: Mapping[str, xr.Dataset]) -> Any:
     return inference_data({**groups, **changed}, idata.attrs)
 
 
+@names_checked
 def save(idata: Any, path: str | Path) -> None:
     """Write to netCDF (``.nc``) or Zarr (``.zarr``). The result takes its place at once, when it is complete.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,10 +25,19 @@ ELSEWHERE = {
     **dict.fromkeys(("n_init", "nrun"), "restarts"),
     **dict.fromkeys(("init", "inits", "initial"), "initvals"),
 }
+BETWEEN = ("nmf_zoo", "contextlib")  # modules whose lines are none of the user's
 
 
 class NmfZooWarning(UserWarning):
     """Something worth knowing that is no error."""
+
+
+def warn_caller(text: str, category: type[Warning] = NmfZooWarning) -> None:
+    """Warn, at the line of the user's that called the package: how many of our functions lie between is no matter."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 def one_line(text: str) -> str:

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError, NmfZooWarning, under_names
+from nmf_zoo.errors import InputError, NmfZooWarning, under_names, warn_caller
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.registry import verb_of
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
@@ -65,7 +65,7 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             group = _compat.group(found, "fit").isel(chain=0)
             self.n_iter_ = int(group["iterations"])
             if self.tol > 0 and not bool(group["converged"]):
-                warnings.warn(f"{group['reason'].item()} ({self.n_iter_})", ConvergenceWarning, stacklevel=2)
+                warn_caller(f"{group['reason'].item()} ({self.n_iter_})", ConvergenceWarning)
         else:
             start = "random" if self.search is None else self.search
             found = sample(self.draws, engine=engine, tune=self.tune, chains=1, extend=1, start=start, **length)

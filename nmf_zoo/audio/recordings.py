@@ -6,7 +6,6 @@ WAV is read here (:mod:`nmf_zoo.audio.wav`); everything else, FLAC, Ogg, MP3, AI
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ import numpy as np
 
 from nmf_zoo.audio.samples import FORMATS, SampleFormat
 from nmf_zoo.audio.wav import NotOurs, read_blocks, read_layout
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, warn_caller
 from nmf_zoo.files import require_there
 from nmf_zoo.structure import Array, slices
 
@@ -86,7 +85,7 @@ def _of_file(path: Path) -> Recording:
 def _warn_of_end(name: str, promised: float, found: float) -> None:
     how = "truncated" if found < promised else "unfinished"
     text = f"{name} is {how}: its header tells of {promised:.2f} s, and {found:.2f} s are there, which are used"
-    warnings.warn(text, NmfZooWarning, stacklevel=4)
+    warn_caller(text)
 
 
 def _of_library(path: Path, kind: str) -> Recording:
@@ -186,7 +185,7 @@ def survey(recording: Recording) -> Survey:
     if clipped:
         share = clipped / (number * recording.channels)
         text = f"{recording.name}: {share:.2g} of the samples ({clipped:,}) are clipped (repeated at full scale)"
-        warnings.warn(f"{text}; what that adds at all frequencies is shared out, too", NmfZooWarning, stacklevel=3)
+        warn_caller(f"{text}; what that adds at all frequencies is shared out, too")
     return Survey(number, power / number)
 
 

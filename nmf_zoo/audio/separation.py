@@ -8,7 +8,6 @@ has the activations of every frame under the final W, and with them the componen
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -26,11 +25,12 @@ from nmf_zoo.audio.recordings import open_recording
 from nmf_zoo.audio.sinks import PICTURE, RESULT, Files, Memory, check_folder, choose_format
 from nmf_zoo.audio.sound import Sound, listen
 from nmf_zoo.audio.spectra import FREQUENCY, TIME, make_framing
-from nmf_zoo.errors import InputError, NmfZooWarning, under_names
+from nmf_zoo.errors import InputError, under_names, warn_caller
 from nmf_zoo.files import replacing, write_figure
 from nmf_zoo.inference.powers.online_em import SimulatedOnlineEM
 from nmf_zoo.models import is_nmf
 from nmf_zoo.netcdf import write_netcdf
+from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.runtime.checkpoint import Checkpoint, open_checkpoint
 from nmf_zoo.streaming.stream import Stream, stream
@@ -38,6 +38,7 @@ from nmf_zoo.streaming.stream import Stream, stream
 COMPONENT, COMPLETE = "component", "complete"
 
 
+@names_checked
 def separate(
     recording: Path | str | Any,
     rank: int,
@@ -193,7 +194,7 @@ def _write(result: xr.Dataset, folder: Path) -> None:
     write_netcdf(result, folder / RESULT)
     if find_spec("matplotlib") is None:
         text = f"no {PICTURE}: it needs matplotlib, pip install 'nmf_zoo[plots]'"
-        warnings.warn(text, NmfZooWarning, stacklevel=3)
+        warn_caller(text)
         return
     from nmf_zoo.audio.pictures import draw_components
 

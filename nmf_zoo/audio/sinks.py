@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from nmf_zoo.audio.samples import FORMATS, SampleFormat, whole_steps
 from nmf_zoo.audio.wav import WavWriter
-from nmf_zoo.errors import InputError, NmfZooWarning, not_one_of
+from nmf_zoo.errors import InputError, not_one_of, warn_caller
 from nmf_zoo.files import check_place
 from nmf_zoo.structure import Array
 
@@ -66,7 +65,7 @@ class Files:
             os.replace(self._folder / f"{k}.wav", self._folder / part_name(place))
             if self._cut[k]:
                 text = f"{part_name(place)} goes beyond full scale: {self._cut[k]} of its samples were cut"
-                warnings.warn(f"{text}; the sample format float32 keeps them", NmfZooWarning, stacklevel=3)
+                warn_caller(f"{text}; the sample format float32 keeps them")
 
 
 def part_name(place: int) -> str:

@@ -28,6 +28,7 @@ from scipy.signal.windows import hann
 
 from nmf_zoo.audio.recordings import Recording, open_recording
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.structure import Array, spans
 
 WINDOW = 32.0  # milliseconds, as in the paper: 512 samples at 16 kHz
@@ -151,6 +152,7 @@ def power_of(frames: Array) -> Array:
     return inner.real**2 + inner.imag**2
 
 
+@names_checked
 def power_spectrogram(
     recording: Path | str | Any, rate: int | None = None, *, window: float | None = None, hop: float | None = None
 ) -> xr.DataArray:

@@ -18,6 +18,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, not_one_of
+from nmf_zoo.options import names_checked
 from nmf_zoo.results.component_order import GROUP, REPORT, component_order, reordered, with_names
 from nmf_zoo.results.factor_draws import FactorDraws, factor_dims, read_factors
 from nmf_zoo.results.matching import (
@@ -38,6 +39,7 @@ RAW = "unaligned_posterior"
 SCALES = ("unit_sum", "drawn")
 
 
+@names_checked
 def align(
     idata: Any,
     reference: Any = None,

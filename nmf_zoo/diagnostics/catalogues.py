@@ -14,6 +14,7 @@ from nmf_zoo import _compat
 from nmf_zoo.diagnostics.align import align
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import are_counted, with_row_labels
+from nmf_zoo.options import names_checked
 from nmf_zoo.results.channels import same_words
 from nmf_zoo.results.components import mean_weights
 from nmf_zoo.results.factor_draws import factor_dims
@@ -51,6 +52,7 @@ class Match:
         return str(self.table.to_string())
 
 
+@names_checked
 def match(idata: Any, catalogue: Any, *, weights: str = "W", activations: str = "H") -> Match:
     """Assign the components of a result to the entries of a catalogue.
 

@@ -12,7 +12,6 @@ chain, and `JUDGED` cells of a column of W or row of H are judged, fewer where t
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -42,7 +41,8 @@ from nmf_zoo.diagnostics.invariants import (
     what_helps,
 )
 from nmf_zoo.diagnostics.modes import modes_of_chains
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, warn_caller
+from nmf_zoo.options import names_checked
 from nmf_zoo.results.beginnings import began_at_several, one_mode, search_group
 from nmf_zoo.results.component_order import (
     FEWEST,
@@ -71,6 +71,7 @@ from nmf_zoo.runtime.stopping import EARLY
 from nmf_zoo.structure import Factorisation
 
 
+@names_checked
 def summarise_components(
     idata: Any, *, most_cells: int = 50, weights: str = "W", activations: str = "H"
 ) -> pd.DataFrame:
@@ -146,6 +147,7 @@ JUDGED = 3  # cells of a column of W, and of a row of H
 MOST_JUDGED = 200  # of all components together, but one of each column and row
 
 
+@names_checked
 def check_convergence(idata: Any, *, weights: str = "W", activations: str = "H") -> pd.DataFrame:
     """R-hat and effective draws of aligned components beside those of invariants; warns where they are poor.
 
@@ -184,7 +186,7 @@ def check_convergence(idata: Any, *, weights: str = "W", activations: str = "H")
     factor_dims(group, weights, activations)  # says what is missing
     found = judge(idata, weights, activations)
     for text in found.warnings:
-        warnings.warn(text, NmfZooWarning, stacklevel=2)
+        warn_caller(text)
     return pd.concat([table.drop(columns=["mean", "sd"], errors="ignore") for table in found.tables])
 
 
@@ -192,7 +194,7 @@ def warn_unconverged(idata: Any, structure: Factorisation, with_components: bool
     """The same of a run of ours, on behalf of the verb that its user called."""
     names = structure.W.name, structure.H.name
     for text in judge(_in_memory(idata, structure, with_components), *names).warnings:
-        warnings.warn(text, NmfZooWarning, stacklevel=4)
+        warn_caller(text)
 
 
 def _in_memory(idata: Any, structure: Factorisation, with_components: bool) -> Any:

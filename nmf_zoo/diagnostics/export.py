@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,8 +13,9 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo.diagnostics.invariants import ess, rhat
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, warn_caller
 from nmf_zoo.files import check_place, replacing
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import component_order, describe_shown, draws_in_order
 from nmf_zoo.results.components import with_known_weights
@@ -51,6 +51,7 @@ MILLION = 1e6  # transcripts
 MOST_JUDGED = 20_000  # cells whose R-hat and effective draws are told: each takes two milliseconds
 
 
+@names_checked
 def export(
     idata: Any,
     folder: str | Path,
@@ -112,7 +113,7 @@ def export(
     if is_per_exposure and "exposures" in tables:
         said = "exposures are what components add where the exposure is 1, not in units of the data"
         text = f"export: the model has an exposure, and {said}: give the model (in the shell: --data, --exposure)"
-        warnings.warn(text, NmfZooWarning, stacklevel=2)
+        warn_caller(text)
     order = component_order(idata, weights, activations)
     whose = f"chain {chains[0]['chain'].item()}" if chain is not None or order is None else describe_shown(order, idata)
     with replacing(folder, "folder") as partial:
@@ -216,7 +217,7 @@ def _is_judged(source: _Source, diagnostics: bool | None) -> bool:
         text = (
             f"export: {said}; r_hat and ess are left empty (diagnostics=True, --diagnostics, tells them, at 2 ms each)"
         )
-        warnings.warn(text, NmfZooWarning, stacklevel=3)
+        warn_caller(text)
         return False
     return diagnostics is not False
 

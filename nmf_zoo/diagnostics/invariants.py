@@ -21,6 +21,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import in_words
+from nmf_zoo.options import names_checked
 from nmf_zoo.results.groups import CHECKED_LABELS, DRAWS_ARE, FOLLOWED, PARTICLES
 
 RHAT_LIMIT = 1.01
@@ -53,6 +54,7 @@ def invariants(idata: Any) -> xr.Dataset:
     return stats[[name for name in FOLLOWED if name in stats]]
 
 
+@names_checked
 def summarise(idata: Any) -> pd.DataFrame:
     """Mean, sd, R-hat and effective sample size of the invariants of a posterior, one row each.
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 
 
+@names_checked
 def snr(truth: Any, estimate: Any) -> float:
     """Signal-to-noise ratio in decibels, 10 log10(sum truth^2 / sum (truth - estimate)^2).
 
@@ -36,6 +38,7 @@ def snr(truth: Any, estimate: Any) -> float:
     return float(10 * np.log10(signal / noise)) if noise > 0 else float("inf")
 
 
+@names_checked
 def sparseness(matrix: Any) -> float:
     """Sparseness of Hoyer (2004), ``(sqrt(n) - sum |v| / sqrt(sum v^2)) / (sqrt(n) - 1)`` over the n entries.
 

@@ -49,6 +49,7 @@ from nmf_zoo.inference.smooth import gibbs as smooth_gibbs
 from nmf_zoo.inference.smooth import power_em as smooth_power_em
 from nmf_zoo.inference.smooth import power_gibbs as smooth_power_gibbs
 from nmf_zoo.inference.smooth import vb as smooth_vb
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation
 from nmf_zoo.reading.registry import names as names_of
 from nmf_zoo.runtime.engine import BlockEngine, Engine, Registration, Verdict, has_data
@@ -209,6 +210,7 @@ def require_support(structure: Factorisation, entry: Registration, options: Any)
     raise UnsupportedModel(f"engine {entry.name!r} can't run this model: {refusal.reason}{do}")
 
 
+@names_checked
 def register_engine(engine: Engine) -> None:
     """Make an engine of your own known, for this process: ``nz.sample`` or ``nz.fit`` runs it by name or by options.
 
@@ -244,6 +246,7 @@ def register_engine(engine: Engine) -> None:
     REGISTRY[:] = [entry for entry in REGISTRY if entry.verb not in VERBS or entry.name != engine.name] + [engine]
 
 
+@names_checked
 def register_likelihood(
     likelihood: type[Likelihood],
     distribution: type,

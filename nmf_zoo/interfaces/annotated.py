@@ -6,7 +6,6 @@ rows in CSR are columns in CSC.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo import __version__, _compat
-from nmf_zoo.errors import InputError, NmfZooWarning, not_one_of
+from nmf_zoo.errors import InputError, not_one_of, warn_caller
 from nmf_zoo.inference.registry import verb_of
 from nmf_zoo.interfaces.tables.annotated import require_anndata
 from nmf_zoo.models.hyperparameters import require_positive
@@ -167,7 +166,7 @@ def _counts_of(adata: Any, layer: str | None) -> Any:
         message = (
             f"{where}: values that are not whole numbers are taken as they are; log-normalised ones are no counts{do}"
         )
-        warnings.warn(message, NmfZooWarning, stacklevel=4)
+        warn_caller(message)
     return values
 
 

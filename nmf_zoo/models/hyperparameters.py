@@ -23,6 +23,7 @@ from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.labels import OBS, hint_of, writable_labels
 from nmf_zoo.models.inputs import Inputs, current_model
 from nmf_zoo.models.matrices import as_float_array, check_broadcast, check_same_labels, read_along, span
+from nmf_zoo.options import names_checked
 
 WEIGHTS = ("feature", "component")
 ACTIVATIONS = ("component", OBS)
@@ -36,6 +37,7 @@ class Free:
     tie: str | None
 
 
+@names_checked
 def free(tie: str | None = "all") -> Free:
     """An unknown hyperparameter without a prior: the declaration makes it a ``HalfFlat`` named like the argument.
 

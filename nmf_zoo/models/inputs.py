@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,7 +14,7 @@ import pandas as pd
 import pymc as pm
 import scipy.sparse
 
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, warn_caller
 from nmf_zoo.labels import FORMER, hint_of, writable_labels
 from nmf_zoo.memory import PER_LABEL, require_memory
 from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_labels
@@ -160,7 +159,7 @@ def _sides_that_have(sizes: Sequence[int], what: str) -> str:
 
 def note(message: str) -> None:
     if not _OF_NEW_SAMPLES.get():
-        warnings.warn(message, NmfZooWarning, stacklevel=6)
+        warn_caller(message)
 
 
 _OF_NEW_SAMPLES = ContextVar("_OF_NEW_SAMPLES", default=False)

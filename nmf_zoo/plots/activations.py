@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo.errors import check_word
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import (
     ACCENT,
     INK,
@@ -32,6 +33,7 @@ DECADES = 6  # of a log scale, below the largest
 WIDTH = 9.0
 
 
+@names_checked
 def plot_activations(
     idata: Any,
     *,

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, make_figure
 
 COLUMNS = 4
@@ -17,6 +18,7 @@ COVERED = 0.95
 BINS, LEAST_IN_BIN = 12, 10  # of a histogram at the most, and the ranks expected in a bin at the least
 
 
+@names_checked
 def plot_calibration(calibration: xr.Dataset) -> Any:
     """Draw what :func:`~nmf_zoo.calibrate` found; returns the matplotlib Figure.
 

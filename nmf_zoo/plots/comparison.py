@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, make_figure
 
 PLAIN = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # behind words that a line crosses
 UNTOLD = "#8a8f99"  # where draws do not suffice to tell
 
 
+@names_checked
 def plot_comparison(comparison: Any) -> Any:
     """Draw what :func:`~nmf_zoo.compare_engines` found; returns the matplotlib Figure.
 

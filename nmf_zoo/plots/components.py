@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo.errors import InputError, check_word
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import (
     ACCENT,
     INK,
@@ -37,6 +38,7 @@ RELATIVE = "sd / mean"
 FAINTEST = 1e-8  # share that a spectrum still shows
 
 
+@names_checked
 def plot_components(
     idata: Any,
     *,

@@ -9,9 +9,11 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import ACCENT, INK, PLACES, clear_frame, make_figure, name_row, use_dates
 
 
+@names_checked
 def plot_filter(idata: Any, *, activations: str = "H") -> Any:
     """Draw a particle filter's effective numbers of particles, and its filtered beside the smoothed activations.
 

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import ACCENT, INK, as_text, make_figure
 
 MOST_ENTRIES = 40  # beyond, only those that some component resembles most
 SHADES = "Blues"
 
 
+@names_checked
 def plot_match(found: Any) -> Any:
     """Draw what :func:`~nmf_zoo.match` found; returns the matplotlib Figure.
 

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import COLOURS, INK, clear_frame, make_figure
 from nmf_zoo.results.modes import DECIDED, LEFT_OUT, require_modes
 
@@ -15,6 +16,7 @@ FAINT = "#9aa3b2"  # what is left out, or passed over
 FEW = 12  # modes whose cosines are written into their cells
 
 
+@names_checked
 def plot_modes(idata: Any) -> Any:
     """Draw the modes that :func:`~nmf_zoo.weigh_modes` found; returns the matplotlib Figure.
 

@@ -8,9 +8,11 @@ import numpy as np
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, make_figure
 
 
+@names_checked
 def plot_objective(idata: Any) -> Any:
     """Draw the objective of a fit by iteration, and its distance from the best value on a log scale.
 

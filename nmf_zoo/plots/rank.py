@@ -8,9 +8,11 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, make_figure
 
 
+@names_checked
 def plot_rank(table: xr.Dataset) -> Any:
     """Draw what :func:`~nmf_zoo.select_rank` found, rank by rank; returns the matplotlib Figure.
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import ACCENT, INK, as_text, check_image_shape, clear_frame, make_figure
 from nmf_zoo.prediction.predictive import predict
 from nmf_zoo.reading import read
@@ -20,6 +21,7 @@ MISSING = "#d9d9d9"
 DECADES = 6  # of powers, which are drawn on a log scale, below the largest
 
 
+@names_checked
 def plot_reconstruction(
     idata: Any,
     model: pm.Model,

@@ -8,10 +8,12 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, make_figure
 from nmf_zoo.plots.rank import ticks_of_ranks
 
 
+@names_checked
 def plot_stability(table: xr.Dataset, *, evidence: xr.Dataset | None = None) -> Any:
     """Draw what :func:`~nmf_zoo.stability` found, panels one below the other; returns the matplotlib Figure.
 

@@ -9,12 +9,14 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import COLOURS, INK, clear_frame, make_figure
 
 PER_ROW = 4  # panels
 FAINT = "#c9ced8"
 
 
+@names_checked
 def plot_trace(idata: Any) -> Any:
     """Draw the log joint density draw by draw, or an optimiser's objective by iteration.
 

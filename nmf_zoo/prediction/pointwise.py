@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -13,10 +12,11 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, warn_caller
 from nmf_zoo.inference.shared.layout import background_of_samples, nonzero_cells, weigh
 from nmf_zoo.inference.shared.multiplied import totals_of_samples
 from nmf_zoo.labels import hint_of
+from nmf_zoo.options import names_checked
 from nmf_zoo.prediction.pareto import FEWEST, largest_k, pareto_k
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import (
@@ -37,6 +37,7 @@ from nmf_zoo.structure import Array, Cells, Dense, Factorisation
 MOST_JUDGED = 2000  # columns, evenly among all, of which Pareto's k is computed
 
 
+@names_checked
 def log_likelihood(idata: Any, model: pm.Model, *, per: Literal["obs", "cell"] = "obs") -> Result:
     """Add the pointwise log-likelihood of the data, for ``az.loo``. Zeros of sparse data are counted in.
 
@@ -105,7 +106,7 @@ def _warn_of_tails(array: xr.DataArray) -> None:
             "samples, so that az.loo of whole samples is not to be trusted: each has an H of its own. Take per='cell', "
             "or held-out data, nz.select_rank(method='holdout')"
         )
-        warnings.warn(message, NmfZooWarning, stacklevel=3)
+        warn_caller(message)
 
 
 def finest(structure: Factorisation) -> Literal["obs", "cell"]:

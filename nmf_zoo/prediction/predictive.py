@@ -75,6 +75,7 @@ def predict(
     return labelled_grid(out, posterior, rows, cols)
 
 
+@names_checked
 def predict_blocks(
     idata: Any,
     model: pm.Model,
@@ -112,6 +113,7 @@ def predict_blocks(
     return blocks()
 
 
+@names_checked
 def impute(idata: Any, model: pm.Model, *, n_draws: int | None = None, random_seed: Any = None) -> xr.DataArray:
     """Posterior predictive draws of the missing cells.
 

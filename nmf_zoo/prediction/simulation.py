@@ -11,6 +11,7 @@ import xarray as xr
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.structure import Factor, Factorisation
 
@@ -18,6 +19,7 @@ Array = np.ndarray
 MAX_CELLS = 10**8  # X is returned dense
 
 
+@names_checked
 def simulate(model: pm.Model, random_seed: int | None = None) -> xr.Dataset:
     """Draw every free variable from its prior, and all cells of X given them.
 

@@ -10,6 +10,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 
 from nmf_zoo.distributions.chains import CHAINS
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading.read import in_plain_tensors, read
 from nmf_zoo.reading.registry import operation
 from nmf_zoo.structure import Factorisation
@@ -26,6 +27,7 @@ class CheckFailed(AssertionError):
     """A structure whose log joint differs from its model's."""
 
 
+@names_checked
 def check(
     model: pm.Model,
     n: int = 3,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import pymc as pm
 
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading.read import read
 from nmf_zoo.structure import (
     Blocked,
@@ -29,6 +30,7 @@ Engines = Callable[[Factorisation], Mapping[str, str]]
 SHOWN = 4  # known entries printed in full
 
 
+@names_checked
 def describe(model: pm.Model | Factorisation, engines: Engines | None = None) -> str:
     """What a model is, in a few lines.
 

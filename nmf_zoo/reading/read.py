@@ -12,6 +12,7 @@ from pytensor.graph.basic import Variable
 
 from nmf_zoo.distributions.chains import CHAINS
 from nmf_zoo.errors import InputError, UnreadableModel
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading.data import as_imputed, read_data
 from nmf_zoo.reading.graph import ModelGraph, name_of
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation, read_likelihood, read_observation
@@ -34,6 +35,7 @@ def model_here(model: pm.Model | None) -> pm.Model:
     return found
 
 
+@names_checked
 def read(model: pm.Model) -> Factorisation:
     """The factorisation that ``model`` declares.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import describe, read
 from nmf_zoo.reading.drawing import make_graph
 from nmf_zoo.reports.declaration import draw, graph_title
@@ -29,6 +30,7 @@ class GraphPicture:
         return self._text
 
 
+@names_checked
 def plot_model(model: Any) -> GraphPicture:
     """Draw what was read from a model: hyperparameters, factors and data, with their distributions and sizes.
 

@@ -10,6 +10,7 @@ import pymc as pm
 
 from nmf_zoo.errors import InputError
 from nmf_zoo.files import check_result, replacing
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.reports.convergence import Findings, check_convergence, run_parts
 from nmf_zoo.reports.data import data_parts
@@ -21,6 +22,7 @@ from nmf_zoo.results.block_store import as_fitted
 from nmf_zoo.results.posterior import draws_or_means
 
 
+@names_checked
 def report(
     idata: Any,
     path: str | Path,

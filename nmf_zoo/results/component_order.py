@@ -22,6 +22,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.labels import writable_labels
+from nmf_zoo.options import names_checked
 from nmf_zoo.results.factor_draws import FactorDims, factor_dims, log_sizes, relevances_in
 from nmf_zoo.results.groups import coords_along
 from nmf_zoo.results.matching import (
@@ -130,6 +131,7 @@ def _with_names_of(stored: xr.Dataset, found: xr.Dataset, best: int) -> xr.Datas
     return found.assign_coords({component: names[was_at]})
 
 
+@names_checked
 def name_components(
     idata: Any, names: Sequence[str] | Mapping[Any, str], *, weights: str = "W", activations: str = "H"
 ) -> Any:

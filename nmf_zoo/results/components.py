@@ -13,6 +13,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import check_word
+from nmf_zoo.options import names_checked
 from nmf_zoo.results.component_order import draws_in_order, is_aligned
 from nmf_zoo.results.factor_draws import factor_dims, missing_variable, weights_of
 from nmf_zoo.results.posterior import (
@@ -30,6 +31,7 @@ from nmf_zoo.runtime.arguments import check_counts
 ORDERS = ("weight", "specificity")
 
 
+@names_checked
 def top_features(
     idata: Any,
     n: int = 10,
@@ -152,6 +154,7 @@ def mean_weights(idata: Any, weights: str = "W", activations: str = "H") -> pd.D
     return pd.DataFrame(mean.to_numpy(), index=_labels(mean, feature), columns=_labels(mean, component))
 
 
+@names_checked
 def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Result:
     """Draws with W's columns summing to one and H scaled up to match: W H does not change.
 

@@ -9,6 +9,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, not_one_of
+from nmf_zoo.options import names_checked
 from nmf_zoo.results.component_order import component_order, reordered, with_names
 from nmf_zoo.results.components import with_known_weights
 from nmf_zoo.results.factor_draws import (
@@ -25,6 +26,7 @@ from nmf_zoo.results.trace_storage import MOMENTS
 LEAST = 0.05
 
 
+@names_checked
 def components_in_use(
     idata: Any,
     *,

@@ -25,9 +25,10 @@ from xarray.core import indexing
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, warn_caller
 from nmf_zoo.labels import FORMER, OBS, WRITABLE, find_unwritable
 from nmf_zoo.netcdf import is_damaged
+from nmf_zoo.options import names_checked
 from nmf_zoo.results.component_order import GROUP
 from nmf_zoo.results.groups import FOLLOWED, LEADING
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
@@ -124,6 +125,7 @@ DRAWN, READABLE, _, ALL_CHUNKS = _compat.OF_STORE
 RENAMED = {FORMER: OBS, f"cell_{FORMER}": f"cell_{OBS}"}  # since layout 1
 
 
+@names_checked
 def load(path: str | Path) -> Result:
     """Read what :func:`save` wrote, or a run with ``store=``.
 
@@ -249,7 +251,7 @@ def _load_store(path: Path, is_folder: bool) -> Any:
         groups, attrs, unfinished = _read_store(path)
         idata = _under_our_names(path, groups, attrs)
     if unfinished:
-        warnings.warn(f"{path.name} is of an unfinished run: {unfinished}.", NmfZooWarning, stacklevel=3)
+        warn_caller(f"{path.name} is of an unfinished run: {unfinished}.")
     return idata
 
 

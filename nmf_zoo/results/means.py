@@ -9,10 +9,12 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.kernels.numerics.moments import add_draws
+from nmf_zoo.options import names_checked
 from nmf_zoo.results.posterior import draw_parts, posterior_group
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS, SD, spread
 
 
+@names_checked
 def moments(idata: Any, *, pooled: bool = False) -> xr.Dataset:
     """Posterior mean and standard deviation of every variable.
 

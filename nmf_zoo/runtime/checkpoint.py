@@ -22,14 +22,13 @@ from __future__ import annotations
 import json
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, warn_caller
 from nmf_zoo.files import is_partial, replacing, sync
 from nmf_zoo.runtime.run_fingerprint import differences
 from nmf_zoo.runtime.state_io import Damaged, read_tree, write_tree
@@ -119,7 +118,7 @@ class RunFiles:
         except (OSError, InputError) as error:
             reason = getattr(error, "strerror", "") or str(error)
             message = f"could not be saved ({reason}: {self._state.parent}); the run goes on without"
-            warnings.warn(f"checkpoint: {message}", NmfZooWarning, stacklevel=2)
+            warn_caller(f"checkpoint: {message}")
             return bool(rows) and self._is_in_place(end, checksum)
         else:
             self._bytes, self._checksum = end, checksum

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.errors import warn_caller
 
 FAILED = "failed"  # a piece raised: no status, since the run then has no result
 INTERRUPTED, BY_ON_STEP, OUT_OF_TIME = "interrupted", "stopped by on_step", "max_seconds reached"
@@ -102,4 +101,4 @@ def left_out(what: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        warnings.warn(f"{what}: stopped by the user and left out; the result is kept", NmfZooWarning, stacklevel=5)
+        warn_caller(f"{what}: stopped by the user and left out; the result is kept")

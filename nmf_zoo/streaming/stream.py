@@ -199,6 +199,7 @@ def _learn(stream: Stream, structure: Factorisation, source: BlockSource, passes
             stream.update(samples.X, mask=samples.mask, observed=samples.observed, exposure=samples.exposure)
 
 
+@names_checked
 def resume_stream(path: Path | str, *, cores: int | None = None) -> Stream:
     """A stream as :meth:`~nmf_zoo.streaming.stream.Stream.save` left it: it goes on as if not stopped, to the bit."""
     path = _path(path)

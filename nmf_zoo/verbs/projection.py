@@ -25,6 +25,7 @@ from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_n
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, flat_labels, read_labels, read_mask
 from nmf_zoo.models.offsets import is_pair, read_array
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import (
     component_order,
@@ -136,6 +137,7 @@ def project(
     return (fit if verb_of(engine) == "fit" else sample)(engine=engine, model=new, **arguments)
 
 
+@names_checked
 def projection_model(
     idata: Any,
     X_new: Any,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.convergence import warn_unconverged
 from nmf_zoo.diagnostics.modes import what_lacks
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, warn_caller
 from nmf_zoo.inference.evidence import chib
 from nmf_zoo.inference.registry import option_of, require_support, resolve_engine, verdict
 from nmf_zoo.inference.shared.joint import log_joints
@@ -415,10 +414,10 @@ def _check_of_blocks(given: Mapping[str, Any]) -> None:
 
 def _warn_of_end(solution: Solution, quiet: bool, went_to_end: str = "") -> None:
     if went_to_end and not quiet:
-        warnings.warn(went_to_end, NmfZooWarning, stacklevel=4)
+        warn_caller(went_to_end)
     if solution.status == "max_iter" and not quiet:
         message = f"the best restart did not converge: {STATUS['max_iter']}"
-        warnings.warn(message, NmfZooWarning, stacklevel=4)
+        warn_caller(message)
 
 
 def _with_order(groups: dict[str, xr.Dataset], structure: Factorisation) -> dict[str, xr.Dataset]:

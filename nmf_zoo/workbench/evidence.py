@@ -180,6 +180,7 @@ def _groups(structure: Factorisation, estimate: Estimate) -> dict[str, xr.Datase
 # -- comparison --------------------------------------------------------------------------------------------------------
 
 
+@names_checked
 def compare_evidence(
     models: Mapping[str, Any],
     method: Any = "smc",

@@ -18,6 +18,7 @@ from nmf_zoo.inference.hmm.samples import read_samples
 from nmf_zoo.inference.hmm.support import supports_exact, supports_particles
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.groups import axes_of
 from nmf_zoo.runtime.arguments import entropy_of
@@ -28,6 +29,7 @@ from nmf_zoo.workbench.marginal import check_weights, component_of
 METHODS = ("auto", "exact", "particles")
 
 
+@names_checked
 def filter(
     model: pm.Model,
     W: Any = None,

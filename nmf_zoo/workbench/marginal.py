@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import numbers
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Literal, NamedTuple
@@ -17,11 +16,12 @@ import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel, not_one_of
+from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of, warn_caller
 from nmf_zoo.inference.marginal import exact, importance
 from nmf_zoo.inference.shared.requirements import takes_likelihood
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.models.matrices import check_same_labels, flat_labels
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
 from nmf_zoo.results.posterior import Axis, axes_of, check_labels, posterior_group, variable_of
 from nmf_zoo.runtime.arguments import check_counts, entropy_of, require_memory, variable_shapes
@@ -268,7 +268,7 @@ def _estimate(given: MarginalModel, how: How) -> importance.Estimates:
         message = (
             f"effective: below {FEW} for {few} of {len(found.effective)} samples, whose errors are larger than said"
         )
-        warnings.warn(f"{message}; raise draws={how.draws}", NmfZooWarning, stacklevel=4)
+        warn_caller(f"{message}; raise draws={how.draws}")
     return found
 
 
@@ -291,6 +291,7 @@ def work(given: MarginalModel, threads: int, with_bar: bool) -> Iterator[tuple[W
 # -- the call --------------------------------------------------------------------------------------------------------
 
 
+@names_checked
 def marginal_log_likelihood(
     model: pm.Model,
     W: Any = None,
@@ -361,6 +362,7 @@ def marginal_log_likelihood(
     return xr.Dataset(arrays, coords={obs.dim: obs.labels}, attrs=total | {"method": method})
 
 
+@names_checked
 def marginal_expectations(
     model: pm.Model,
     W: Any = None,
@@ -412,6 +414,7 @@ def _expected(given: MarginalModel, sources: Array, activations: Array) -> xr.Da
     return xr.Dataset(arrays, coords={component.dim: component.labels, obs.dim: obs.labels} | of_cells)
 
 
+@names_checked
 def rescale_columns(W: Any, beta: Any, scale: Any) -> tuple[Array, Array]:
     r"""Another W and beta of the same marginal likelihood: :math:`p(X | W \Lambda, \beta \Lambda) = p(X | W, \beta)`.
 
@@ -448,6 +451,7 @@ def rescale_columns(W: Any, beta: Any, scale: Any) -> tuple[Array, Array]:
     return W * by_component["scale"], (by_component["beta"] * by_component["scale"])[:, None]
 
 
+@names_checked
 def marginal_terms(
     model: pm.Model,
     W: Any = None,

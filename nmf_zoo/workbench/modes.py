@@ -21,7 +21,6 @@ Gronau et al. (2017), A tutorial on bridge sampling, Journal of Mathematical Psy
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -36,7 +35,7 @@ from nmf_zoo._compat import Result
 from nmf_zoo.diagnostics.align import RAW
 from nmf_zoo.diagnostics.invariants import invariants
 from nmf_zoo.diagnostics.modes import have_settled, modes_of_chains, split_labellings
-from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
+from nmf_zoo.errors import InputError, RunFailed, UnsupportedModel, warn_caller
 from nmf_zoo.inference.evidence import chib
 from nmf_zoo.inference.evidence.bridging import exchangeable, log_exchanges, orders_like, orders_of_best
 from nmf_zoo.inference.evidence.chib_bridge import CurvatureBridge, End, bridge_to_normal, tighten_from
@@ -45,6 +44,7 @@ from nmf_zoo.inference.evidence.posterior_runs import Draws, FactorPair, LogJoin
 from nmf_zoo.inference.registry import verdict
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.memory import require_memory
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading import model_here, read
 from nmf_zoo.results.beginnings import OPTIMUM_OF_CHAIN, search_group
 from nmf_zoo.results.matching import Components, cosines
@@ -65,6 +65,7 @@ SAME = 1e-6  # relative difference of lp, of the draws and of the model, that ro
 COPIES = 6  # of a mode's draws that its estimate holds at once
 
 
+@names_checked
 def weigh_modes(
     idata: Any,
     model: pm.Model | None = None,
@@ -161,7 +162,7 @@ def weigh_modes(
     if not quiet and UNDECIDED in weighed["verdict"]:
         do = "Raise draws=, here and in nz.sample, or treat each mode apart."
         message = f"{describe_modes(weighed)} The errors leave the shares open. {do}"
-        warnings.warn(message, NmfZooWarning, stacklevel=2)
+        warn_caller(message)
     return _compat.with_groups(idata, {MODES: weighed})
 
 

@@ -10,6 +10,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError
+from nmf_zoo.options import names_checked
 from nmf_zoo.results.component_order import GROUP, REPORT, component_order, shares_of
 from nmf_zoo.results.factor_draws import read_factors
 from nmf_zoo.results.matching import Components, correspondence, mean_over
@@ -22,6 +23,7 @@ MODE = "mode"  # of every draw, in sample_stats
 REFERENCE = "_reference"  # ends the names of the factors that draws were aligned with
 
 
+@names_checked
 def pool(idata: Any, *, draws: int | None = None, random_seed: Any = None) -> Result:
     """Resample the draws of chains in several modes by the modes' shares, into one posterior.
 

@@ -19,7 +19,7 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo import __version__
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, warn_caller
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence.bound import Bound
 from nmf_zoo.inference.evidence.contract import Method
@@ -279,7 +279,7 @@ def declared(declare: Any, ranks: list[int], of_data: tuple[int, int] | None = N
     above = [rank for rank in ranks if rank > min(shape)]
     if above:
         message = f"ranks: got {_spans(above)}, above min(features, samples) = {min(shape)}"
-        warnings.warn(f"{message}; allowed, but the factors are not unique", NmfZooWarning, stacklevel=4)
+        warn_caller(f"{message}; allowed, but the factors are not unique")
     return structures
 
 
@@ -317,7 +317,7 @@ def _repeat_warnings(caught: list[warnings.WarningMessage]) -> None:
     for warning in caught:
         text = str(warning.message)
         if text not in said and not text.startswith("rank: got"):
-            warnings.warn(text, warning.category, stacklevel=5)
+            warn_caller(text, warning.category)
         said.add(text)
 
 
@@ -343,4 +343,4 @@ def _warn_of_failures(outcomes: Mapping[tuple[int, int], Outcome]) -> None:
     if failed:
         (rank, restart), status = failed[0]
         message = f"{len(failed)} of {len(outcomes)} runs failed; the first, restart {restart} of rank {rank}: {status}"
-        warnings.warn(message, NmfZooWarning, stacklevel=4)
+        warn_caller(message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ import xarray as xr
 
 from nmf_zoo import __version__
 from nmf_zoo.diagnostics.clusters import cluster_components
-from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, not_one_of
+from nmf_zoo.errors import InputError, RunFailed, not_one_of, warn_caller
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
 from nmf_zoo.models import gamma_nmf
 from nmf_zoo.options import names_checked
@@ -138,7 +137,7 @@ def stability(
     failed = [fit.status for fit in fits.values() if fit.W is None]
     if failed and not quiet:
         message = f"{len(failed)} of {len(items)} fits failed; the first: {failed[0]}"
-        warnings.warn(message, NmfZooWarning, stacklevel=3)
+        warn_caller(message)
     return table
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import inspect
 import pickle
 
+import numpy as np
 import pytest
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, UnknownArgument, did_you_mean, not_one_of
 from nmf_zoo.inference.registry import OURS
 from nmf_zoo.interfaces.cli import main
-from nmf_zoo.models import MODELS
 from nmf_zoo.workbench.rank import METHODS
 
 X = [[3, 0, 2], [1, 4, 2]]
+PUBLIC = {name: getattr(nz, name) for name in nz.__all__}
+HANDS_ON = nz.project  # what it does not know it gives to fit
 CALLS = {
-    *MODELS.values(),
     *(entry.options for entry in [*OURS, *METHODS.values()]),
-    *(nz.sample, nz.fit, nz.select_rank, nz.evidence, nz.stream, nz.compare_engines, nz.calibrate),
-    *(nz.predict, nz.Search, nz.HPF, nz.ARD),
+    *(nz.Search, nz.HPF, nz.ARD, nz.Batches, nz.PyMCSampler, nz.tl.nmf),
+    *(value for value in PUBLIC.values() if inspect.isfunction(value) and value is not HANDS_ON),
 }
 
 
@@ -62,6 +63,22 @@ def test_an_unknown_argument_is_refused_by_name(call):
             call(**{wrong: 1})
     with pytest.raises(InputError, match=f"zzz: got an argument that {call.__name__} doesn't have"):
         call(zzz=1)
+
+
+@pytest.mark.parametrize("name", ["report", "plot_components", "save", "separate"])
+def test_names_that_are_checked_keep_their_signature(name):
+    function = PUBLIC[name]
+    assert next(iter(inspect.signature(function).parameters)) in ("idata", "recording")
+    assert function.__doc__ and function.__name__ == name
+    assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_warnings_are_at_the_line_of_the_caller():
+    """Also where a public function warns by way of others: here a recording is listened to."""
+    loud = np.where(np.arange(4000) % 100 < 50, 1.0, -1.0)
+    with pytest.warns(nz.NmfZooWarning, match="are clipped") as said:
+        nz.separate(loud, 1, rate=8000, passes=1, random_seed=1, quiet=True)
+    assert {one.filename for one in said} == {__file__}
 
 
 def test_projection_hands_on_what_fit_takes():

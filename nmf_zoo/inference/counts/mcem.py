@@ -28,14 +28,13 @@ last window.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed
+from nmf_zoo.errors import InputError, RunFailed, warn_caller
 from nmf_zoo.inference.counts.mcem_expectations import (
     ExactLikelihood,
     GivenW,
@@ -244,7 +243,7 @@ def prepare(structure: Factorisation, options: MCEM, workers: Workers) -> MCEMPr
     loose = [name for side in two_sides(structure) for name in untied(side.factor)]
     if loose:
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
-        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=6)  # the caller of fit()
+        warn_caller(f"{', '.join(loose)}: {message}")
     complete = complete_set(structure, options)
     has_unknowns = bool(structure.unknowns)
     wanted = wanted_of(options, complete, has_unknowns and complete != "C", has_unknowns and complete == "C")
@@ -408,7 +407,7 @@ def _report(problem: MCEMProblem, state: MCEMState, free: Mapping[str, Array]) -
         endless = reached is not None and np.any(has_no_root(unknown, reached, problem.structure.shape[1]))
         if endless or np.any(value > 0.99 * SHAPE_RANGE[1]):
             message = "counts that vary no more than Poisson counts do have no best shape: it grows for ever"
-            warnings.warn(f"{name} is at {np.max(value):.3g}: {message}", NmfZooWarning, stacklevel=2)
+            warn_caller(f"{name} is at {np.max(value):.3g}: {message}")
     return series_of(problem, state, activations)
 
 

@@ -18,7 +18,6 @@ For shapes far below 1, L underflows: log L = psi(shape) - log rate is kept besi
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -28,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.errors import InputError, warn_caller
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, raise_bound
 from nmf_zoo.inference.shared.conjugate import (
     Conjugate,
@@ -187,7 +186,7 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> VBProble
     loose = [name for side in two_sides(structure) for name in untied(side.factor)]
     if loose:
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
-        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=6)  # the caller of fit()
+        warn_caller(f"{', '.join(loose)}: {message}")
     sources, weights = expected_sources(structure, workers, options.precision), weigh(structure)
     sides, constant = two_sides(structure), likelihood_constant(structure)
     return VBProblem(structure, options, sides, sources, weights, constant, conjugates(structure))

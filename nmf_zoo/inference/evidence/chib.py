@@ -27,14 +27,13 @@ features alone: A_fk = sum_n C~_fkn and B_nk = sum_f C~_fkn.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp, xlogy
 
-from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.errors import warn_caller
 from nmf_zoo.inference.evidence.bridging import (
     BATCHES,
     batch_deviations,
@@ -271,7 +270,7 @@ def _by_sources(structure: Factorisation, options: Chib, run: EvidenceRun) -> Es
             f"p(C~ | X) rests on {effective.min():.3g} effective draws, so that neither it nor its error is to be "
             "trusted: use nz.Chib(ordinate='tightening')"
         )
-        warnings.warn(message, NmfZooWarning, stacklevel=5)  # the caller of evidence()
+        warn_caller(message)
     return Estimate(
         log_evidence=np.array([each.log_evidence for each in found]),
         standard_error=np.array([each.error for each in found]),

@@ -22,7 +22,6 @@ gamma goes to the bound's peak, shape * cells / sum E[1 / v].
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from nmf_zoo.errors import NmfZooWarning
+from nmf_zoo.errors import warn_caller
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, raise_bound
@@ -160,7 +159,7 @@ def prepare(structure: Factorisation, options: VB, workers: Workers) -> PowerVBP
     loose = [name for side in sides for name in untied(side.factor)]
     if loose:
         message = "one free value per cell runs away to maximum likelihood; tie it over features or samples"
-        warnings.warn(f"{', '.join(loose)}: {message}", NmfZooWarning, stacklevel=6)  # the caller of fit()
+        warn_caller(f"{', '.join(loose)}: {message}")
     spectra, constant = read_spectra(structure)
     of_W, of_H = (orders_of(side) for side in sides)
     return PowerVBProblem(structure, options, sides, spectra, constant, (of_W, of_H), chunks_of(spectra), workers)

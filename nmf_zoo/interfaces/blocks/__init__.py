@@ -26,6 +26,7 @@ from nmf_zoo.interfaces.blocks.parquet import ParquetBlocks
 from nmf_zoo.interfaces.blocks.store import ZarrBlocks
 from nmf_zoo.interfaces.tables import reading
 from nmf_zoo.interfaces.tables.blocks import is_ours
+from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.verbs.block_source import BlockSource, CutArray
 
@@ -47,6 +48,7 @@ OPENERS: dict[str, Callable[[Path, int | None], BlockSource]] = {
 }
 
 
+@names_checked
 def open_blocks(
     data: Any,
     *,

@@ -13,12 +13,14 @@ from nmf_zoo.inference.registry import names, renamed
 from nmf_zoo.interfaces.compiling.helpers import in_helpers
 from nmf_zoo.interfaces.compiling.small_runs import RUNS, Unit, run, units
 from nmf_zoo.kernels.compile import cache
+from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.runtime.compile_times import compile_times
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.progress import Watch
 
 
+@names_checked
 def compile(
     engines: str | Sequence[str] | None = None,
     *,
