@@ -20,9 +20,9 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError, not_one_of
-from nmf_zoo.labels import OBS, hint_of, writable_labels
+from nmf_zoo.labels import OBS, hint_of
 from nmf_zoo.models.inputs import Inputs, current_model
-from nmf_zoo.models.matrices import as_float_array, check_broadcast, check_same_labels, read_along, span
+from nmf_zoo.models.matrices import as_float_array, check_broadcast, in_place, span
 from nmf_zoo.options import names_checked
 
 WEIGHTS = ("feature", "component")
@@ -173,10 +173,7 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
 
 def labelled_numbers(name: str, value: Any, dims: tuple[str, ...], inputs: Inputs) -> np.ndarray:
     """Numbers along these dims, which have the model's labels in its order if they are labelled."""
-    value, own = read_along(value, dims)
-    found = {dim: writable_labels(dim, labels) for dim, labels in own.items() if len(labels) > 1}
-    check_same_labels(name, found, inputs.coords, "the model")
-    return as_float_array(name, value)
+    return as_float_array(name, in_place(name, value, dims, inputs.coords))
 
 
 def require_positive(name: str, array: np.ndarray) -> None:

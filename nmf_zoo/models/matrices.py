@@ -14,7 +14,7 @@ import scipy.sparse
 import xarray as xr
 
 from nmf_zoo.errors import InputError, shown
-from nmf_zoo.labels import FORMER, OBS, are_counted
+from nmf_zoo.labels import FORMER, OBS, are_counted, writable_labels
 from nmf_zoo.sparse import read_sparse
 
 Array = np.ndarray
@@ -73,6 +73,14 @@ def read_along(given: Any, dims: tuple[str, ...]) -> tuple[Any, dict[str, Array]
     labels = {dim: flat_labels(given.indexes[name]) for dim, name in own if name in given.indexes}
     values = given.to_numpy()
     return values[:, None] if is_column else values, labels
+
+
+def in_place(name: str, given: Any, dims: tuple[str, ...], coords: Mapping[str, Array]) -> Any:
+    """What is known along these dims of a model, which has its labels in its order if it is labelled."""
+    values, own = read_along(given, dims)
+    found = {dim: writable_labels(dim, labels) for dim, labels in own.items() if len(labels) > 1}
+    check_same_labels(name, found, coords, "the model")
+    return values
 
 
 def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[str, Array], whose: str = "X") -> None:

@@ -35,6 +35,7 @@ from nmf_zoo.streaming.columns import block_of_data, labels_of_columns, read_blo
 from nmf_zoo.streaming.structure_trees import as_tree, structure_of
 from nmf_zoo.structure import Array, Factorisation, Fixed, sides_of, spans
 from nmf_zoo.verbs.block_source import BlockSource, Samples, as_source, labels_of
+from nmf_zoo.verbs.starts import starts_of
 
 
 def own_dims(structure: Factorisation) -> tuple[str, ...]:
@@ -113,7 +114,7 @@ def stream(
     passes: int | None = None,
     engine: Any = "online_em",
     random_seed: Any = None,
-    initvals: Mapping[str, Array] | None = None,
+    initvals: Any = None,
     cores: int | None = None,
 ) -> Stream:
     """Begin to factorise a stream of columns.
@@ -132,7 +133,8 @@ def stream(
         ``nz.SimulatedOnlineEM(sweeps=40, keep=30)`` for power spectrograms, ``nz.ChainOnlineEM()`` for binary chains,
         ``nz.ParticleOnlineEM(particles=1000)`` for chains of every kind. The name takes what suits the model
     random_seed : as in :func:`~nmf_zoo.sample`
-    initvals : ``{"W": array}`` to start from; default random at the scale of the first columns
+    initvals : ``{"W": array}`` to start from, or a result, whose W is taken; default random at the scale of the first
+        columns
     cores : threads for the columns of a large mini-batch; default every core. Results do not depend on it
 
     Returns
@@ -156,7 +158,7 @@ def stream(
     if exposures is not None and not (can := chosen.takes_exposures(structure)):
         raise UnsupportedModel(_refusal(chosen.name, can.reason))
     _check_passes(passes, data, structure)
-    (start,) = check_initvals(structure, initvals, 1)
+    (start,) = check_initvals(structure, starts_of(initvals, structure, 1, but=structure.H.shapes), 1)
     if structure.H.name in start:
         raise InputError("initvals", f"a value of {structure.H.name}", "none: new samples have their own", "drop it")
     first = block_of_data(structure, chosen)

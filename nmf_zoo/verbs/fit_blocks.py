@@ -107,7 +107,8 @@ def surveyed(
     """(the model of all samples, its data looked through once; where each chain, or the fit, begins)"""
     structure = _with_data(declared, source)
     _require(structure, over, options)
-    starts = check_initvals(structure, _without_H(initvals, structure, chains), chains)
+    # of a result all but H, since its samples may be others
+    starts = check_initvals(structure, starts_of(initvals, structure, chains, but=structure.H.shapes), chains)
     if any(structure.H.name in start for start in starts):
         raise InputError("initvals", f"a value of {structure.H.name}", "none: samples come with data=", "drop it")
     structure = replace(structure, data=survey(structure, source, over, options, with_digests))
@@ -155,14 +156,6 @@ def as_facts(structure: Factorisation) -> Any:
     found = {"shape": data.shape, "bounds": data.bounds, "exposure": data.exposure, "blocks": data.digests}
     found |= {"kept_samples": data.chosen} if data.chosen is not None else {}
     return replace(structure, data=cast(Any, found))
-
-
-def _without_H(initvals: Any, structure: Factorisation, chains: int) -> Any:
-    """``initvals`` as they are; of a result all but H, since its samples may be others."""
-    if not isinstance(initvals, _compat.INFERENCE_DATA):
-        return initvals
-    starts, of_H = starts_of(initvals, structure, chains), structure.H.shapes
-    return [{name: array for name, array in start.items() if name not in of_H} for start in starts]
 
 
 def _finest(options: Any) -> Any:

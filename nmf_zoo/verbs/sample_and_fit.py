@@ -117,8 +117,9 @@ def sample(
     quiet : no bars and no convergence warnings
     var_names : variables to keep; default all
     initvals : starting values by variable name, for all chains or a list with one mapping per chain; what is not given
-        is random. Any (W, H) will do, scikit-learn's too. Or a result: of :func:`fit` draws of its best restart, so
-        that all chains start in one mode of the posterior; of :func:`sample` its last draws. Not for ``"smc"``
+        is random. Any (W, H) will do, scikit-learn's too; tables with labels have the model's, in its order. Or a
+        result: of :func:`fit` draws of its best restart, so that all chains start in one mode of the posterior; of
+        :func:`sample` its last draws. Not for ``"smc"``
     start : where the chains begin if ``initvals`` is None: "random", each for itself; or "search", or a
         :class:`~nmf_zoo.Search`: all around the best mode that an optimiser's search found (draws of VB's q, where VB
         can run the model), or in turn at the best ones where their bounds are within 5 nats. The posterior has many

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -9,12 +10,14 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, under_names
 from nmf_zoo.inference.registry import names, resolve_engine, verdict
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.models.matrices import in_place
 from nmf_zoo.results.beginnings import BY_SEARCH, EACH, ONE, OPTIMUM_OF_CHAIN, RANDOM, START, beginning_of
 from nmf_zoo.results.beginnings import SEARCH as SEARCH_GROUP
-from nmf_zoo.results.posterior import posterior_group
+from nmf_zoo.results.groups import variable_dims
+from nmf_zoo.results.posterior import check_labels, posterior_group
 from nmf_zoo.runtime.arguments import check_initvals, variable_shapes
 from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.compile_times import what_compiles
@@ -46,23 +49,40 @@ KEPT = {  # of a search, in the checkpoint of a run
 }
 
 
-def starts_of(initvals: Any, structure: Factorisation, chains: int) -> Any:
-    """``initvals`` as they are, or of a result one mapping per chain.
+def starts_of(initvals: Any, structure: Factorisation, chains: int, but: Container[str] = ()) -> Any:
+    """``initvals`` without their labels, which are the model's; or of a result one mapping per chain.
 
     Of a fit draws of its best restart, so that all chains start in one mode and none where another does; where it found
-    one point, all there. Of chains their last draws, in turn.
+    one point, all there. Of chains their last draws, in turn. ``but`` are variables of a result that are left out.
     """
     if not isinstance(initvals, _compat.INFERENCE_DATA):
-        return initvals
+        return _unlabelled(initvals, structure)
     posterior = posterior_group(initvals)
     found = [name for name in variable_shapes(structure) if name in posterior]
     if not found:
         got, expected = f"a result with {list(posterior.data_vars)}", f"some of {list(variable_shapes(structure))}"
         raise InputError("initvals", got, expected)
+    found = [name for name in found if name not in but]
+    with under_names(idata="initvals"):
+        check_labels(posterior, structure, found)
     is_fit = "fit" in _compat.group_names(initvals)
     n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
     places = [(0, i % n_draws) if is_fit else (i % n_chains, n_draws - 1) for i in range(chains)]
     return [{name: _at(posterior[name], *place) for name in found} for place in places]
+
+
+def _unlabelled(initvals: Any, structure: Factorisation) -> Any:
+    """Mappings, one or one per chain, to arrays alone; what else was given is for :func:`check_initvals` to refuse."""
+    if isinstance(initvals, list | tuple):
+        return type(initvals)(_unlabelled(start, structure) for start in initvals)
+    if not isinstance(initvals, Mapping):
+        return initvals
+    shapes, found = variable_shapes(structure), {}
+    for key, value in initvals.items():
+        name = getattr(key, "name", key)
+        dims = variable_dims(structure, name, len(shapes[name])) if name in shapes else ()
+        found[key] = in_place(f"initvals[{name!r}]", value, dims, structure.coords) if dims else value
+    return found
 
 
 def _at(variable: Any, chain: int, draw: int) -> Array:

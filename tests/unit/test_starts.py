@@ -3,8 +3,11 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 
+import nmf_zoo as nz
 from nmf_zoo.inference.counts import em, vb
 from nmf_zoo.inference.shared.layout import weigh
 from nmf_zoo.inference.shared.start import start_factors
@@ -120,3 +123,57 @@ def test_engines_take_the_option(engine):
     state = engine.init(problem, KEY, {})
     W = state.W if engine is em else state.W.mean
     np.testing.assert_array_equal(W, start_factors(structure, KEY, {}, "nndsvd")[0])
+
+
+# -- initial values with labels -----------------------------------------------------------------------------------
+
+NAMES, DAYS = ["b", "a", "c"], pd.period_range("2026-01", periods=4, freq="M")
+TABLE = pd.DataFrame(RNG.poisson(5.0, (3, 4)), index=NAMES, columns=DAYS)
+W_TABLE = pd.DataFrame(RNG.random((3, 2)) + 0.1, index=NAMES)
+H_TABLE = pd.DataFrame(RNG.random((2, 4)) + 0.1, columns=DAYS)
+QUICK = {"max_iter": 3, "tol": 0.0, "search": None, "random_seed": 1, "quiet": True}
+HERE = {"gamma_nmf": nz.gamma_nmf(TABLE, 2), "gap": nz.gap(TABLE, 2)}
+
+
+def xarrays(W, H):
+    return {"W": xr.DataArray(W, dims=("feature", "component")), "H": xr.DataArray(H, dims=("component", "obs"))}
+
+
+@pytest.mark.parametrize("kind", [lambda W, H: {"W": W, "H": H}, lambda W, H: [xarrays(W, H)], lambda W, H: {"H": H}])
+def test_initial_values_with_labels_are_those_without(kind):
+    own = kind(W_TABLE, H_TABLE)
+    plain = kind(W_TABLE.to_numpy(), H_TABLE.to_numpy())
+    found, expected = (
+        nz.fit(engine="em", model=HERE["gamma_nmf"], initvals=start, **QUICK).posterior for start in (own, plain)
+    )
+    xr.testing.assert_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("start", "dim"),
+    [
+        ({"W": W_TABLE.sort_index()}, "feature"),
+        ([{"W": xr.DataArray(W_TABLE, dims=("feature", "component")).isel(feature=[1, 0, 2])}], "feature"),
+        ({"H": xr.DataArray(H_TABLE.iloc[:, ::-1].T, dims=("obs", "component"))}, "obs"),
+    ],
+)
+def test_initial_values_in_another_order_are_refused(start, dim):
+    said = rf"initvals\['[WH]'\]: got labels of '{dim}' that differ from the model's; expected .*; reindex it"
+    with pytest.raises(nz.InputError, match=said):
+        nz.fit(engine="em", model=HERE["gamma_nmf"], initvals=start, **QUICK)
+
+
+def test_so_are_those_of_streams_blocks_and_results():
+    said = r"initvals\['W'\]: got labels of 'feature' that differ"
+    other = W_TABLE.sort_index()
+    with pytest.raises(nz.InputError, match=said):
+        nz.stream(HERE["gap"], initvals={"W": other})
+    empty = nz.gamma_nmf(None, 2, shape=(3, 4), coords={"feature": NAMES})
+    with pytest.raises(nz.InputError, match=said):
+        nz.fit(engine="em", model=empty, data=TABLE.to_numpy(), initvals={"W": other}, **QUICK)
+    result = nz.fit(engine="em", model=HERE["gamma_nmf"], **QUICK)
+    for table in (TABLE.sort_index(), TABLE.iloc[:, ::-1]):
+        with pytest.raises(nz.InputError, match=r"initvals: got labels of '(feature|obs)' that differ"):
+            nz.fit(engine="em", model=nz.gamma_nmf(table, 2), initvals=result, **QUICK)
+    W = nz.stream(HERE["gap"], initvals=result).W  # of which the samples are others
+    np.testing.assert_allclose(W / W.sum("feature"), (own := result.posterior["W"][0, 0]) / own.sum("feature"))
