@@ -87,8 +87,8 @@ def export(
     -------
     The folder, with ``components``, ``W``, ``H``, ``shares`` and ``exposures`` (as far as the result has them), each
     with labels and the columns mean, sd, q05, q50, q95, r_hat and ess, and a ``README.md`` that explains them.
-    Components are in the result's order. A cell that means nothing is empty: of a point estimate, and after
-    ``keep="moments"``, all but the mean
+    Components are in the result's order. A cell that means nothing is empty: of a point estimate, and where means were
+    kept and no draws (``keep="moments"``, H of ``data=``), all but the mean
 
     Raises
     ------
@@ -105,10 +105,13 @@ def export(
     """
     check_export(folder, format, overwrite, cnmf)
     draws_or_means(idata)  # says what is missing
-    chains = [with_known_weights(idata, one, weights) for one in draws_in_order(idata, chain, weights, activations)]
+    factors = {"weights": weights, "activations": activations}
+    chains = [with_known_weights(idata, one, weights) for one in draws_in_order(idata, chain, **factors)]
     exposure = None if model is None else _exposure_of(model, idata, weights, activations)
     is_per_exposure = model is None and EXPOSURE in str(idata.attrs.get("model"))
-    source = _Source(chains, weights, activations, exposure, is_per_exposure)
+    of_w = draws_in_order(idata, chain, **factors, names=[weights])
+    drawn = chains if chains[0].sizes["draw"] > 1 else [with_known_weights(idata, one, weights) for one in of_w]
+    source = _Source(chains, drawn, weights, activations, exposure, is_per_exposure)
     tables = dict(_tables(source, _is_judged(source, diagnostics)))
     if is_per_exposure and "exposures" in tables:
         said = "exposures are what components add where the exposure is 1, not in units of the data"
@@ -148,9 +151,16 @@ def check_export(folder: str | Path, format: str, overwrite: bool, cnmf: str | N
 
 
 class _Source(NamedTuple):
-    """Draws of chains, each (1, draw, ...), components in order."""
+    """Draws of chains, each (1, draw, ...), components in order.
+
+    Attributes
+    ----------
+    chains : of both factors
+    drawn : of the weights alone, which may have draws where activations have means
+    """
 
     chains: Sequence[xr.Dataset]
+    drawn: Sequence[xr.Dataset]
     weights: str
     activations: str
     exposure: Offset | None
@@ -169,9 +179,14 @@ class _Source(NamedTuple):
         names = [name for name in (self.weights, self.activations) if name in self.chains[0]]
         return 2 * sum(int(np.prod(self.chains[0][name].shape[2:])) for name in names)
 
-    def draws(self, name: str, component: Any, at: int) -> xr.DataArray:
+    @property
+    def has_means(self) -> bool:
+        """Whether of activations there are means, and draws of the weights."""
+        return self.drawn[0].sizes["draw"] > self.chains[0].sizes["draw"]
+
+    def draws(self, name: str, component: Any, at: int, chains: Sequence[xr.Dataset] | None = None) -> xr.DataArray:
         """(chain, draw, cell) of one component."""
-        own = [one[name].isel({component: at}, drop=True).compute() for one in self.chains]
+        own = [one[name].isel({component: at}, drop=True).compute() for one in chains or self.chains]
         return own[0] if len(own) == 1 else xr.concat(own, dim="chain", join="override")
 
     def exposures(self, W: xr.DataArray, H: xr.DataArray, feature: Any, obs: Any) -> xr.DataArray:
@@ -235,8 +250,10 @@ def _tables(source: _Source, is_judged: bool) -> Iterator[tuple[str, pd.DataFram
     for at, label in enumerate(_labels(source.chains[0][source.weights], dims.component)):
         W = source.draws(source.weights, dims.component, at)
         sums = W.sum(dims.feature)
-        parts["W"].append(_cells(W, dims.feature, "feature", label, is_judged))
-        shares = W / sums.where(sums > 0, 1.0)
+        drawn = source.draws(source.weights, dims.component, at, source.drawn) if source.has_means else W
+        of_drawn = drawn.sum(dims.feature)
+        parts["W"].append(_cells(drawn, dims.feature, "feature", label, is_judged))
+        shares = drawn / of_drawn.where(of_drawn > 0, 1.0)
         parts["shares"].append(_cells(shares, dims.feature, "feature", label, is_judged))
         sizes.append(sums)
         if dims.obs is not None:
@@ -307,8 +324,9 @@ def _wide(table: pd.DataFrame, rows: str) -> pd.DataFrame:
 
 def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source) -> str:
     """The README: which tables there are, and what their columns are."""
-    n_draws = sum(one.sizes["draw"] for one in source.chains)
-    kept = f"{n_draws:,} draws in all" if n_draws > len(source.chains) else "means, or a point, and no draws"
+    n_draws = sum(one.sizes["draw"] for one in source.drawn)
+    kept = f"{n_draws:,} draws in all" if n_draws > len(source.drawn) else "means, or a point, and no draws"
+    kept += f" of {source.weights}, and means of {source.activations}" if source.has_means else ""
     lines = [
         "# Tables of a factorisation X ~ W H",
         "",

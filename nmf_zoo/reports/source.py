@@ -90,7 +90,8 @@ class Source:
     @property
     def draws_text(self) -> str:
         """``4 chains x 1000 draws``"""
-        group = self.posterior if self.has("posterior") or not self.has("sample_stats") else self.group("sample_stats")
+        kept = next((name for name in ("posterior", "sample_stats") if self.has(name)), None)
+        group = self.posterior if kept is None else self.group(kept)
         one = "restart" if self.is_fit and not self.is_stream else "chain"
         words = ((one, group.sizes["chain"]), ("draw", group.sizes["draw"]))
         return " x ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in words)

@@ -415,9 +415,11 @@ def draws_in_order(
     """Yields the draws (1, draw, ...) of a chain, or of each that is shown when None, their components in order.
 
     ``names`` : the variables that are wanted, default the factors. What lies on disk stays there, unless components
-    change places within the chain.
+    change places within the chain. Of a result that has draws of some variables and the means of all, these where
+    they hold all that is wanted.
     """
-    group = draws_or_means(idata)
+    wanted = list(names or (weights, activations))
+    group = draws_or_means(idata, wanted)
     labels = group["chain"].to_numpy()
     if chain is not None and chain not in labels:
         raise InputError("chain", repr(chain), f"one of {labels.tolist()}, or None for all in the mode of the best one")
@@ -425,10 +427,11 @@ def draws_in_order(
     if found is None:
         yield group.sel(chain=[labels[best_chain(idata)] if chain is None else chain])
         return
-    kept = group[[name for name in (names or (weights, activations)) if name in group]]
-    dims = factor_dims(group, weights, activations)
+    kept = group[[name for name in wanted if name in group]]
+    dims = factor_dims(draws_or_means(idata), weights, activations)
+    order = np.broadcast_to(found["order"].to_numpy(), (*_lead(group), found.sizes[found["share"].dims[0]]))
     for at in np.flatnonzero(found["shown"].to_numpy() if chain is None else labels == chain):
-        one = reordered(kept.isel(chain=slice(at, at + 1)), dims, found["order"].to_numpy()[[at]])
+        one = reordered(kept.isel(chain=slice(at, at + 1)), dims, order[[at]])
         yield with_names(one, found, dims)
 
 

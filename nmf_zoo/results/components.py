@@ -56,7 +56,7 @@ def top_features(
     Returns
     -------
     DataFrame with columns component, place (from 1), feature, weight (posterior mean), share (posterior mean of its
-    part of the component's total; after ``keep="moments"`` the mean weight's part of the mean total), and share_low
+    part of the component's total; of means alone the mean weight's part of the mean total), and share_low
     and share_high, the ends of its 90 % interval: NaN of a point estimate or of means.
     ``.pivot(index="place", columns="component", values="feature")`` gives a table
 
@@ -70,8 +70,8 @@ def top_features(
     """
     check_counts(n=(n, 1))
     check_word("by", by, ORDERS)
-    chains = list(draws_in_order(idata, chain, weights, activations))
-    dims = factor_dims(chains[0], weights, activations)
+    dims = factor_dims(draws_or_means(idata), weights, activations)
+    chains = draws_in_order(idata, chain, weights, activations, names=[weights])
     of_chains = [one[weights][0].drop_vars("chain", errors="ignore") for one in chains]
     weight = mean_of(mean_over_draws(W) for W in of_chains).transpose(dims.feature, dims.component)
     share = mean_of(mean_over_draws(W, partial(_shares, dims.feature)) for W in of_chains).transpose(*weight.dims)
@@ -183,11 +183,11 @@ def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Resul
 
 def component_shares(idata: Any, chain: int | None = None, weights: str = "W", activations: str = "H") -> xr.DataArray:
     """(draw, component, feature) shares of the features in each component, in order: of one chain, or of all shown."""
-    group = joined(draws_in_order(idata, chain, weights, activations))
-    W, component = weights_of(group, weights, activations)
-    (feature,) = (dim for dim in W.dims if dim not in {*LEADING, component})
-    shares = _shares(feature, W)[0].drop_vars("chain")
-    return shares.rename({feature: "feature", component: "component"}).transpose("draw", "component", "feature")
+    dims = factor_dims(draws_or_means(idata), weights, activations)
+    W = joined(draws_in_order(idata, chain, weights, activations, names=[weights]))[weights]
+    shares = _shares(dims.feature, W)[0].drop_vars("chain")
+    own = {dims.feature: "feature", dims.component: "component"}
+    return shares.rename(own).transpose("draw", "component", "feature")
 
 
 def activations_and_totals(

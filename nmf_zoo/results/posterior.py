@@ -5,7 +5,7 @@ Draws that lie on disk are read some at a time (`BLOCK`), and let go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -141,12 +141,22 @@ def posterior_group(idata: Any) -> xr.Dataset:
     return _compat.group(idata, "posterior")
 
 
-def draws_or_means(idata: Any) -> xr.Dataset:
-    """The draws; of a run that kept moments only, one draw of each chain, the mean."""
-    if MOMENTS not in _group_names(idata):
+def draws_or_means(idata: Any, names: Sequence[str] = ()) -> xr.Dataset:
+    """The draws; of a run that kept moments, one draw of each chain, the mean.
+
+    Chains over blocks keep the moments of all variables and draws of some, of H those of few samples if any: these
+    where they are all that there is of the variables ``names``.
+    """
+    groups = _group_names(idata)
+    if MOMENTS not in groups:
         return posterior_group(idata)
     moments = _compat.group(idata, MOMENTS)
     means = {str(name).removesuffix(MEAN): moments[name] for name in moments if str(name).endswith(MEAN)}
+    if names and "posterior" in groups:
+        draws = _compat.group(idata, "posterior")
+        sizes = {name: draws[name].isel(draw=0).sizes for name in names if name in draws}
+        if all(sizes.get(name) == means[name].sizes for name in names if name in means) and sizes:
+            return draws
     return xr.Dataset({name: mean.expand_dims(draw=1, axis=1) for name, mean in means.items()})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import scipy.sparse as sp
@@ -12,7 +13,11 @@ import scipy.sparse as sp
 import nmf_zoo as nz
 from nmf_zoo._compat import group, group_names
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
+from nmf_zoo.interfaces.cli.show import summary_lines
 from nmf_zoo.results.block_store import as_fitted
+from nmf_zoo.results.component_order import component_order
+from nmf_zoo.results.components import component_shares
+from nmf_zoo.results.posterior import best_chain
 from nmf_zoo.runtime import blocks as sweeps_at_once
 from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.verbs.block_source import CutArray
@@ -172,6 +177,27 @@ def test_activations_of_known_weights():
     mean, sd = (group(found, "posterior_moments")[f"H_{word}"].to_numpy()[0] for word in ("mean", "sd"))
     z = (mean - group(whole, "posterior")["H"].mean("draw").to_numpy()[0]) / (sd / np.sqrt(300))
     assert np.sqrt(np.mean(z**2)) < 6  # sources of H are allocated anew, so that draws are not independent
+
+
+def test_tables_and_pictures_read_the_draws_that_there_are(tmp_path):
+    """Of W, where H has means alone; the same as of all draws in memory."""
+    found, whole = undisturbed(), over(kept_samples=ALL)
+    best = group(found, "posterior")["chain"].to_numpy()[best_chain(found)]
+    top, expected = (nz.top_features(own, 3, chain=best) for own in (found, whole))
+    pd.testing.assert_frame_equal(top, expected)
+    assert (top["share_low"] < top["share_high"]).all()
+    assert component_shares(found).sizes["draw"] in (6, 12)  # of the chains in the mode of the best one
+    table = pd.read_csv(nz.export(found, tmp_path / "t", chain=best) / "W.csv")
+    order = component_order(found)["order"].sel(chain=best).to_numpy()[0]
+    draws = group(found, "posterior")["W"].sel(chain=best).to_numpy()[..., order]
+    np.testing.assert_allclose(table["sd"], draws.std(axis=0, ddof=1).T.ravel())
+    readme = (tmp_path / "t" / "README.md").read_text()
+    assert "of chain 0: 6 draws in all of W, and means of H" in readme.replace(f"chain {best}", "chain 0")
+    assert pd.read_csv(tmp_path / "t" / "H.csv")[["sd", "q05"]].isna().all(axis=None)
+    lines = "\n".join(summary_lines(found, 0))
+    assert f"posterior   2 chains x 6 draws of W (feature {F}, component {K})\nmean, sd    of H (" in lines
+    page = nz.report(found, tmp_path / "r.html").read_text()
+    assert "2 chains x 6 draws" in page
 
 
 def test_chains_begin_at_a_fit():

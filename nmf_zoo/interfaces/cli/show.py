@@ -101,12 +101,16 @@ def summary_lines(idata: Any, n_features: int, all_cells: bool = False) -> Itera
     groups = _compat.group_names(idata)
     posterior, attrs = draws_or_means(idata), idata.attrs
     has_draws = "posterior" in groups
-    sizes = posterior.sizes if has_draws else _compat.group(idata, "sample_stats").sizes
+    sizes = _compat.group(idata, "posterior" if has_draws else "sample_stats").sizes
     yield f"engine      {attrs.get('engine', 'unknown')} {attrs.get('options', '')}"
     yield f"library     {attrs.get('inference_library', '?')} {attrs.get('inference_library_version', '')}"
     yield f"run         {_run_of(attrs)}"
     kept = "posterior " if has_draws else "mean, sd  "
-    yield f"{kept}  {draws_of(sizes, 'fit' in groups)} of {_sizes(posterior)}"
+    drawn = _compat.group(idata, "posterior") if has_draws else posterior
+    yield f"{kept}  {draws_of(sizes, 'fit' in groups)} of {_sizes(drawn)}"
+    means = [name for name in posterior if name not in drawn or drawn[name][0, 0].size < posterior[name][0, 0].size]
+    if means:  # over blocks
+        yield f"mean, sd    of {_sizes(posterior[means])}"
     if "fit" in groups:
         yield from _fit_lines(_compat.group(idata, "fit"), attrs.get("engine"))
     elif "sample_stats" in groups:
