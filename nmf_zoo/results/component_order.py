@@ -298,11 +298,12 @@ def _matched(group: xr.Dataset, dims: FactorDims, best: int, logs: Array) -> tup
         return by_size[None, None], np.full((1, len(by_size)), "matched")
     cells = _Cells(group, dims)
     known = cells.known()
-    found, order = chain_mean(cells, best, known)
-    by_size = _by_size(group, dims, np.take_along_axis(logs[best], order, -1), known)
+    found, own, is_settled = chain_mean(cells, best, known)
+    by_size = _by_size(group, dims, np.take_along_axis(logs[best], own, -1), known)
     orders, became = [], []
     for chain in range(group.sizes["chain"]):
-        mean, order = cells.mean_like(chain, found, known)
+        is_done = chain == best and is_settled
+        mean, order = (found, own) if is_done else cells.mean_like(chain, found, known)
         orders.append(order[:, by_size])
         became.append(correspondence(mean.reordered(by_size), found.reordered(by_size)))
     return np.stack(orders), np.array(became)
@@ -363,18 +364,21 @@ class _Cells:
         return Components(W / self.n_draws, None if H is None else H / self.n_draws), np.concatenate(orders)
 
 
-def chain_mean(cells: _Cells, chain: int, known: Array) -> tuple[Components, Array]:
-    """The mean of one chain's draws once they are matched, beginning with its last one, in whose order; and theirs."""
+def chain_mean(cells: _Cells, chain: int, known: Array) -> tuple[Components, Array, bool]:
+    """The mean of one chain's draws once they are matched, beginning with its last one, in whose order; and theirs.
+
+    And whether they are the draws' matches with this mean, too: the order, and with it the mean, stays.
+    """
     found, order = cells.last(chain), np.empty((0, 0))
     if cells.n_draws == 1:  # its own mean, and in its own order
-        return with_unit_sums(found), np.arange(found.rank)[None]
+        return with_unit_sums(found), np.arange(found.rank)[None], True
     for _ in range(MOST_ROUNDS):
         before = order
         mean, order = cells.mean_like(chain, found, known)
         if np.array_equal(before, order):
-            break
+            return found, order, True
         found = mean
-    return found, order
+    return found, order, False
 
 
 def is_counted(group: xr.Dataset, component: Any) -> bool:

@@ -9,16 +9,20 @@ All functions take factors W (..., F, K) and H (..., K, N); where either side ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from nmf_zoo.runtime.workers import OneBlasThread
+from nmf_zoo.structure.spans import slices
+
 Array = np.ndarray
 ALIKE = 0.9  # cosine above which two sources count as the same one
 TIE = 1e-12  # cosines nearer than this are equal
 CLEARER = 0.05  # by how much a sum of two must be nearer than either of them
+CELLS = 1 << 16  # of tables of cosines at a time: half a megabyte
 MODERATE = 200  # of factors up to 2^200 and down to 2^-200 the products of sources, of four factors, are numbers
 
 
@@ -100,19 +104,43 @@ def match(components: Components, reference: Components, known: Array | None = N
 
     Of equal matches it is the one that leaves components where they are.
     """
-    table = cosines(reference, components)
-    favoured = table + TIE * np.eye(reference.rank)
-    order = np.empty(table.shape[:-1], dtype=np.int64)
-    order[...] = np.arange(reference.rank)
-    free = np.arange(reference.rank) if known is None else np.flatnonzero(~known)
-    for at in np.ndindex(table.shape[:-2]):
-        order[(*at, free)] = free[linear_sum_assignment(favoured[at][np.ix_(free, free)], maximize=True)[1]]
-    return Matching(order, np.take_along_axis(table, order[..., None], -1)[..., 0])
+    rank = reference.rank
+    free = np.arange(rank) if known is None else np.flatnonzero(~known)
+    own, favour = free[:, None], TIE * np.eye(len(free))
+    orders, alike = [], []
+    for table in _tables(reference, components):
+        order = np.tile(np.arange(rank), (len(table), 1))
+        value = table[:, own, free] + favour
+        for axis in (-1, -2) if free.size else ():  # the best stays the best, and of many it is found in half the time
+            value -= value.max(axis, keepdims=True)
+        for at, one in enumerate(value):
+            order[at, free] = free[linear_sum_assignment(one, maximize=True)[1]]
+        orders.append(order)
+        alike.append(np.take_along_axis(table, order[..., None], -1)[..., 0])
+    shape = (*components.W.shape[:-2], rank)
+    return Matching(np.concatenate(orders).reshape(shape), np.concatenate(alike).reshape(shape))
 
 
 def cosines_of_matches(components: Components, reference: Components, order: Array) -> Array:
     """(..., K) cosines of each of the reference's components with the one that ``order`` says it is."""
-    return np.take_along_axis(cosines(reference, components), order[..., None], -1)[..., 0]
+    flat, found, first = order.reshape(-1, reference.rank, 1), [], 0
+    for table in _tables(reference, components):
+        found.append(np.take_along_axis(table, flat[first : first + len(table)], -1)[..., 0])
+        first += len(table)
+    return np.concatenate(found).reshape(order.shape)
+
+
+def _tables(reference: Components, components: Components) -> Iterator[Array]:
+    """Yields (draws, K, K) cosines of some of the draws (..., F, K) after the other.
+
+    So few at a time that the tables stay in the processor's caches. Products of them are too small to be shared among
+    BLAS's threads, which wait for each other for longer than they work.
+    """
+    W, H = (None if factor is None else factor.reshape(-1, *factor.shape[-2:]) for factor in components)
+    assert W is not None
+    with OneBlasThread():
+        for part in slices(len(W), max(1, CELLS // reference.rank**2)):
+            yield cosines(reference, Components(W[part], None if H is None else H[part]))
 
 
 def correspondence(mean: Components, reference: Components) -> list[str]:

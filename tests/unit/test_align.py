@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -9,7 +11,8 @@ import xarray as xr
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.results.matching import Components, correspondence, cosines
+from nmf_zoo.results import component_order
+from nmf_zoo.results.matching import Components, correspondence, cosines, cosines_of_matches, match
 
 F, N, K = 7, 9, 3
 DIMS = {"W": ("feature", "component"), "H": ("component", "obs")}
@@ -283,3 +286,28 @@ def test_a_result_is_a_reference():
     idata, _ = shuffled()
     table = nz.summarise_components(nz.align(shuffled(seed=5)[0], reference=idata))
     assert (table["became"] == "matched").all()
+
+
+def test_many_components_are_matched_a_few_draws_at_a_time():
+    """Tables of cosines of all draws would take 30 MB; and they are made by one thread of BLAS each."""
+    rank, n_draws, rng = 300, 40, np.random.default_rng(1)
+    W = rng.gamma(2.0, size=(rank + 1, rank))
+    drawn = W * rng.gamma(100.0, 0.01, size=(n_draws, rank + 1, rank))
+    places = np.stack([rng.permutation(rank) for _ in range(n_draws)])
+    drawn = Components(np.take_along_axis(drawn, places[:, None], -1), None)
+    tracemalloc.start()
+    found = match(drawn, Components(W, None))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(found.order, np.argsort(places, axis=-1))
+    np.testing.assert_array_equal(found.cosine, cosines_of_matches(drawn, Components(W, None), found.order))
+    assert peak < 10e6
+
+
+def test_draws_that_have_settled_are_not_matched_again(monkeypatch):
+    idata, _ = shuffled()
+    n_chains, n_draws = group(idata)["W"].shape[:2]
+    matched = []
+    monkeypatch.setattr(component_order, "match", lambda *given: matched.append(len(given[0].W)) or match(*given))
+    component_order.component_order(idata)
+    assert sum(matched) == n_draws * (2 + n_chains - 1)  # of the best chain twice: with its last draw, with their mean
