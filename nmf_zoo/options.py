@@ -21,7 +21,7 @@ Callee = TypeVar("Callee", bound=Callable[..., Any])
 
 
 def names_checked(callee: Callee) -> Callee:
-    """Decorator of a function, or of a class above ``@dataclass``: of unknown arguments the nearest known is said."""
+    """Decorator of a function, or of a class (above ``@dataclass``): of unknown arguments the nearest known is said."""
     if isinstance(callee, type):
         callee.__init__ = _checked(callee.__init__, callee.__name__)  # type: ignore[misc]
         return callee

@@ -26,6 +26,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
 from nmf_zoo.models import gamma_nmf, gap, is_nmf
 from nmf_zoo.models.hyperparameters import require_positive
 from nmf_zoo.models.matrices import as_float_array
+from nmf_zoo.options import AUTO, names_checked
 from nmf_zoo.results.component_order import draws_in_order
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.sparse import checked_sparse
@@ -175,9 +176,9 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _activations(self, X: Any) -> tuple[np.ndarray, float]:
         """(posterior means of the activations (samples, components), bound of log p(X | components))."""
         model = pm.do(self._model(X.T), {"W": self.components_.T})
-        found = fit(
-            engine=VB(), max_iter=self.max_iter, tol=1e-8, draws=1, random_seed=0, quiet=True, model=model, cores=1
-        )
+        search = None if self.search is None else AUTO  # a Search is of the components
+        how = {"max_iter": self.max_iter, "tol": 1e-8, "draws": 1, "search": search, "random_seed": 0, "cores": 1}
+        found = fit(engine=VB(), quiet=True, model=model, **how)
         group = _compat.group(found, "fit")
         objective = group["objective"].isel(chain=0).dropna("iteration")
         return self._mean(group).T, float(objective[-1])
@@ -204,6 +205,7 @@ class _Factorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
 
+@names_checked
 class GammaPoissonNMF(_Factorisation):
     """Gamma-Poisson factorisation of counts: x_nf ~ Poisson(h_n . w_f), W and H gamma.
 
@@ -214,7 +216,8 @@ class GammaPoissonNMF(_Factorisation):
         activations; numbers. ``mean_h=None``: such that the prior mean of X is its mean in the data
     engine : "vb", "em" or "gibbs", or options such as ``nz.VB()``
     max_iter, tol, restarts : of "vb" and "em"
-    search : for the best mode: "auto", None, or a :class:`~nmf_zoo.Search`; see :func:`nmf_zoo.fit`
+    search : for the best mode: "auto", None, or a :class:`~nmf_zoo.Search`; see :func:`nmf_zoo.fit`. Activations given
+        the components are searched for, too, where they have several optima, unless it is None
     draws, tune : of "gibbs", one chain
     random_state : seed, generator or None
     n_jobs : threads, default 1. Results do not depend on it
@@ -291,6 +294,7 @@ class GammaPoissonNMF(_Factorisation):
         return (group["H_shape"] / group["H_rate"]).isel(chain=0).to_numpy()
 
 
+@names_checked
 class ItakuraSaitoNMF(_Factorisation):
     """Itakura-Saito factorisation of power spectra: x_nf ~ Exponential(mean h_n . w_f), W and H inverse-gamma.
 

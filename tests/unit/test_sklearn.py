@@ -11,12 +11,15 @@ import pytest
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import nmf_zoo as nz
+from nmf_zoo import sklearn
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.results.component_order import draws_in_order
 from nmf_zoo.sklearn import GammaPoissonNMF, ItakuraSaitoNMF
@@ -50,6 +53,23 @@ def test_shapes_and_attributes(fitted):
     assert fitted.n_iter_ > 1
     assert "W" in fitted.inference_data_["posterior"]
     assert list(fitted.get_feature_names_out()) == ["gammapoissonnmf0", "gammapoissonnmf1"]
+
+
+@pytest.mark.parametrize("search", [None, "auto", nz.Search(fits=2)])
+@pytest.mark.parametrize("estimator", [GammaPoissonNMF(2, alpha_h=0.5), ItakuraSaitoNMF(2)], ids=type)
+def test_activations_are_searched_for_where_components_are(estimator, search, monkeypatch):
+    """Their objective has several optima here, too."""
+    searched = []
+    monkeypatch.setattr(sklearn, "fit", lambda **how: searched.append(how["search"]) or nz.fit(**how))
+    own = clone(estimator).set_params(search=search, random_state=1, max_iter=20, tol=0)
+    data = X if isinstance(estimator, GammaPoissonNMF) else POWER
+    own.fit(data).transform(data)
+    assert searched == [search, None if search is None else "auto"]
+
+
+def test_an_unknown_parameter_is_refused_in_one_line():
+    with pytest.raises(InputError, match=r"n_component: got an argument that GammaPoissonNMF doesn't .*did you mean"):
+        GammaPoissonNMF(n_component=2)
 
 
 @pytest.mark.parametrize("estimator", [GammaPoissonNMF(2, random_state=3), ItakuraSaitoNMF(2, random_state=3)])
