@@ -40,6 +40,11 @@ def warn_caller(text: str, category: type[Warning] = NmfZooWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
+def number_of(number: Any, word: str, many: str = "") -> str:
+    """``1 block``, ``1,200 blocks``; ``many`` where more are not the word with an s."""
+    return f"{number:,} {word if number == 1 else many or f'{word}s'}"
+
+
 def one_line(text: str) -> str:
     """The lines of a text as one: what is shown of a value may have several."""
     return " ".join(line.strip() for line in text.splitlines())

@@ -20,7 +20,7 @@ import numpy as np
 
 from nmf_zoo.audio.recordings import Recording, survey
 from nmf_zoo.audio.spectra import Framing, power_of, transform
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.structure import Array
 
 FLOOR = 1e-10  # of the mean power
@@ -103,8 +103,10 @@ def listen(recording: Recording, framing: Framing) -> Sound:
     found = survey(recording)
     if found.n_samples < framing.length:
         long, window = (1000 * n / framing.rate for n in (found.n_samples, framing.length))
-        got = f"{found.n_samples} samples ({long:.1f} ms)"
-        raise InputError(recording.name, got, f"at least one window, {framing.length} samples ({window:.1f} ms)")
+        got = f"{number_of(found.n_samples, 'sample')} ({long:.1f} ms)"
+        raise InputError(
+            recording.name, got, f"at least one window, {number_of(framing.length, 'sample')} ({window:.1f} ms)"
+        )
     total = np.zeros(framing.length // 2)
     for spectra in transform(recording.mono(), framing, BLOCK):
         total += power_of(spectra).sum(axis=0)

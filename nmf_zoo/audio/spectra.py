@@ -27,7 +27,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal.windows import hann
 
 from nmf_zoo.audio.recordings import Recording, open_recording
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.options import names_checked
 from nmf_zoo.structure import Array, spans
 
@@ -90,14 +90,14 @@ def make_framing(rate: int, window: float | None = None, hop: float | None = Non
     window = WINDOW if window is None else window
     wanted = round(window * rate / 1000)
     if wanted < 4:
-        raise InputError("window", f"{window} ms, {wanted} samples at {rate} Hz", "at least 4 samples")
+        raise InputError("window", f"{window} ms, {number_of(wanted, 'sample')} at {rate} Hz", "at least 4 samples")
     length = next_fast_len(wanted, real=True)
     while length % 2:
         length = next_fast_len(length + 1, real=True)
     step = length // 2 if hop is None else round(hop * rate / 1000)
     if not 1 <= step <= length // 2:
-        got = f"{hop} ms, {step} samples at {rate} Hz"
-        raise InputError("hop", got, f"1 to {length // 2} samples, half of the window")
+        got = f"{hop} ms, {number_of(step, 'sample')} at {rate} Hz"
+        raise InputError("hop", got, f"1 to {number_of(length // 2, 'sample')}, half of the window")
     return Framing(rate, length, step)
 
 

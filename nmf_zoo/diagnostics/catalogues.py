@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment, nnls
 
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.align import align
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.labels import are_counted, with_row_labels
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.channels import same_words
@@ -189,7 +189,7 @@ def _read_catalogue(catalogue: Any, features: Array) -> pd.DataFrame:
     if is_labelled and not is_same and set(features.tolist()) <= set(table.index) and table.index.is_unique:
         table = table.loc[features.tolist()]
     elif len(table) != len(features) or (is_labelled and not is_same and not are_counted(features)):
-        got = f"{len(table)} rows{' with other labels' if is_labelled else ''}"
+        got = f"{number_of(len(table), 'row')}{' with other labels' if is_labelled else ''}"
         raise InputError("catalogue", got, f"the {len(features)} features of the result, or rows labelled like them")
     numbers = table.to_numpy(dtype=np.float64) if all(kind.kind in "biuf" for kind in table.dtypes) else None
     if numbers is None or not np.all(np.isfinite(numbers)) or np.any(numbers < 0) or not np.all(numbers.any(axis=0)):

@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo.diagnostics.invariants import ess, rhat
-from nmf_zoo.errors import InputError, warn_caller
+from nmf_zoo.errors import InputError, number_of, warn_caller
 from nmf_zoo.files import check_place, replacing
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
@@ -325,7 +325,7 @@ def _wide(table: pd.DataFrame, rows: str) -> pd.DataFrame:
 def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source) -> str:
     """The README: which tables there are, and what their columns are."""
     n_draws = sum(one.sizes["draw"] for one in source.drawn)
-    kept = f"{n_draws:,} draws in all" if n_draws > len(source.drawn) else "means, or a point, and no draws"
+    kept = f"{number_of(n_draws, 'draw')} in all" if n_draws > len(source.drawn) else "means, or a point, and no draws"
     kept += f" of {source.weights}, and means of {source.activations}" if source.has_means else ""
     lines = [
         "# Tables of a factorisation X ~ W H",
@@ -334,7 +334,7 @@ def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source:
         "",
     ]
     said = TABLES | ({"exposures": PER_EXPOSURE} if source.is_per_exposure else {})
-    lines += [f"- `{name}.{format}`: {said[name]} ({len(table):,} rows)" for name, table in tables.items()]
+    lines += [f"- `{name}.{format}`: {said[name]} ({number_of(len(table), 'row')})" for name, table in tables.items()]
     lines += [
         "",
         "Components are numbered alike in all of them, and as in every other table and picture of the result.",

@@ -19,7 +19,7 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.labels import in_words
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.groups import CHECKED_LABELS, DRAWS_ARE, FOLLOWED, PARTICLES
@@ -147,7 +147,7 @@ def _on_round_trips(stats: xr.Dataset) -> Advice:
         do = f"Neighbours exchanged with a probability of {float(rates.min()):.2g} or more: take more temperatures="
         return Advice(f"{text}. {do}, or draw longer.", True, "temperatures")
     barrier = float(stats["barrier"].isel(draw=-1).mean())
-    many = f"{trips:,} round trip{'s' * (trips != 1)} or more in each chain"
+    many = f"{number_of(trips, 'round trip')} or more in each chain"
     text = f"Replicas made {many}, across a barrier of {barrier:.1f}."
     return Advice(text, False, "temperatures")
 
@@ -174,7 +174,7 @@ def advise_on_invariants(table: pd.DataFrame, n_chains: int, n_draws: int, do: s
     """
     worst, least = table["rhat"].max(), table["ess_bulk"].min()
     if n_draws < FEW_DRAWS:
-        text = f"Only {n_draws} draws per chain: too few to judge convergence reliably; raise draws=."
+        text = f"Only {number_of(n_draws, 'draw')} per chain: too few to judge convergence reliably; raise draws=."
         return Advice(text, True, "draws")
     if worst > RHAT_LIMIT:
         found = _large_rhat(table["rhat"], INVARIANTS)
@@ -264,7 +264,7 @@ def advise_on_fit(fit: xr.Dataset, search: xr.Dataset | None = None) -> Iterator
 def found_by(search: xr.Dataset) -> str:
     """``found by 5 of 16 fits; the next best objective is 140 worse``"""
     fits, objective = int(search.attrs["fits"]), search["objective"].to_numpy()
-    text = f"found by {int(search['found'][0])} of {fits} fits"
+    text = f"found by {int(search['found'][0])} of {number_of(fits, 'fit')}"
     if len(objective) == 1:
         return text
     return f"{text}; the next best objective is {abs(objective[1] - objective[0]):.3g} worse"

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo import __version__, _compat
-from nmf_zoo.errors import InputError, not_one_of, warn_caller
+from nmf_zoo.errors import InputError, not_one_of, number_of, warn_caller
 from nmf_zoo.inference.registry import verb_of
 from nmf_zoo.interfaces.tables.annotated import require_anndata
 from nmf_zoo.models.hyperparameters import require_positive
@@ -233,7 +233,9 @@ def _batches_of(adata: Any, batch: str | None) -> tuple[list[str], Array]:
         raise not_one_of("batch", batch, map(str, adata.obs.columns))
     column = adata.obs[batch]
     if column.isna().any():
-        raise InputError("batch", f"{int(column.isna().sum())} samples without a value in {batch!r}", "one for each")
+        raise InputError(
+            "batch", f"{number_of(int(column.isna().sum()), 'sample')} without a value in {batch!r}", "one for each"
+        )
     values = column.astype(str).to_numpy()
     names = sorted(set(values))
     return names, np.array([values == name for name in names], dtype=np.float64)

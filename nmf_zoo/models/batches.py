@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 import xarray as xr
 from pytensor.tensor.variable import TensorVariable
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.matrices import COLUMNS, in_order_of_samples
@@ -86,7 +86,9 @@ def check_batches(given: Any, inputs: Inputs) -> tuple[CheckedBatches | None, In
     labels = read_batch_labels(recipe.labels, inputs.coords[COLUMNS])
     batch, names = pd.factorize(labels)
     if np.any(batch < 0):
-        raise InputError("batch", f"{np.sum(batch < 0)} samples without a label", "a label for each sample")
+        raise InputError(
+            "batch", f"{number_of(np.sum(batch < 0), 'sample')} without a label", "a label for each sample"
+        )
     names = np.asarray(names)
     if recipe.reference is not None:
         at = np.flatnonzero(names == recipe.reference)

@@ -14,7 +14,7 @@ import pandas as pd
 import pymc as pm
 import scipy.sparse
 
-from nmf_zoo.errors import InputError, warn_caller
+from nmf_zoo.errors import InputError, number_of, warn_caller
 from nmf_zoo.labels import FORMER, hint_of, writable_labels
 from nmf_zoo.memory import PER_LABEL, require_memory
 from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_labels
@@ -152,7 +152,7 @@ def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool)
 
 def _sides_that_have(sizes: Sequence[int], what: str) -> str:
     """``1 feature and 2 samples have ...``"""
-    found = [f"{n} {word}{'s' * (n > 1)}" for n, word in zip(sizes, ("feature", "sample"), strict=False) if n]
+    found = [number_of(n, word) for n, word in zip(sizes, ("feature", "sample"), strict=False) if n]
     verb, their = ("has", "its") if sum(sizes) == 1 else ("have", "their")
     return f"{' and '.join(found)} {verb} {what.format(their)}"
 
@@ -245,7 +245,9 @@ def check_labels(labels: Labels, sizes: tuple[int, int, int]) -> Labels:
         theirs = None if outer.get(dim) is None else np.asarray(outer[dim])
         ours = writable_labels(dim, labels[dim]) if dim in labels else np.arange(size) if theirs is None else theirs
         if ours.shape != (size,):
-            raise InputError("coords", f"{len(ours)} labels for {dim!r}", f"{size}, as many as X and rank have")
+            raise InputError(
+                "coords", f"{number_of(len(ours), 'label')} for {dim!r}", f"{size}, as many as X and rank have"
+            )
         if theirs is not None and not np.array_equal(theirs, ours):
             do = "use the same labels, or declare the dim once"
             raise InputError("coords", f"labels for {dim!r} that differ from the model's", "the model's labels", do)
@@ -257,7 +259,7 @@ def note_repeats(labels: Labels) -> None:
     """What labels name is told apart by its place, so that one may be there twice; it is said once."""
     repeated = {dim: index[index.duplicated()] for dim, index in ((dim, pd.Index(own)) for dim, own in labels.items())}
     said = [
-        f"{len(again)} label{'s' * (len(again) > 1)} of {dim!r} (the first is {str(again[0])!r})"
+        f"{number_of(len(again), 'label')} of {dim!r} (the first is {str(again[0])!r})"
         for dim, again in repeated.items()
         if len(again)
     ]

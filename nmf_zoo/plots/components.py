@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from nmf_zoo.errors import InputError, check_word
+from nmf_zoo.errors import InputError, check_word, number_of
 from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import (
     ACCENT,
@@ -182,7 +182,7 @@ def _table(labels: np.ndarray, layout: str | None) -> Channels | None:
         return next((table for table in CHANNELS.values() if table.order(labels) is not None), None)
     table = None if layout is None else CHANNELS[layout]
     if table is not None and table.order(labels) is None:
-        got = f"{layout!r} with {len(labels)} features, such as {str(labels[0])!r}"
+        got = f"{layout!r} with {number_of(len(labels), 'feature')}, such as {str(labels[0])!r}"
         spelt = " or ".join(map(repr, table.examples))
         raise InputError("layout", got, f"the {len(table.names)} channels, such as {spelt}, each once")
     return table

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.plots.figure import COLOURS, INK, as_text
 
 MORE = ("#7f3c8d", "#8a6d3b", "#3b8a6d", "#a5aa99", "#b3446c", "#604e97", "#882d17", "#2b3d26", "#6d8fb3", "#b38a2b")
@@ -57,14 +57,19 @@ def read_groups(argument: str, given: Any, labels: np.ndarray) -> Groups:
     words = [_word(argument, label, group) for label, group in zip(labels.tolist(), found, strict=True)]
     names = list(dict.fromkeys(words))
     if len(names) > len(PALETTE):
-        raise InputError(argument, f"{len(names)} groups", f"up to {len(PALETTE)}, which colours can tell apart")
+        raise InputError(
+            argument, number_of(len(names), "group"), f"up to {len(PALETTE)}, which colours can tell apart"
+        )
     at = {name: place for place, name in enumerate(names)}
     return Groups(names, np.array([at[word] for word in words]), list(PALETTE[: len(names)]))
 
 
 def _each(argument: str, given: Any, labels: np.ndarray) -> list[Any]:
     """The group of every label."""
-    expected, own = f"{len(labels)} groups, one for each label, or a mapping or Series of labels", labels.tolist()
+    expected, own = (
+        f"{number_of(len(labels), 'group')}, one for each label, or a mapping or Series of labels",
+        labels.tolist(),
+    )
     if hasattr(given, "columns") or getattr(given, "ndim", 1) != 1:
         shape = " x ".join(map(str, np.shape(given)))
         do = "give one column of it, e.g. table['group']" if hasattr(given, "columns") else "give one row of it"
@@ -80,13 +85,15 @@ def _each(argument: str, given: Any, labels: np.ndarray) -> list[Any]:
         at = [label if label in given else as_text(name) for label, name in zip(own, labels, strict=True)]
         missing = next((as_text(name) for key, name in zip(at, labels, strict=True) if key not in given), None)
         if missing is not None:
-            raise InputError(argument, f"no group of {missing!r}", f"{len(labels)} labels in groups", NAME_ALL)
+            raise InputError(
+                argument, f"no group of {missing!r}", f"{number_of(len(labels), 'label')} in groups", NAME_ALL
+            )
         return [given[key] for key in at]
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InputError(argument, " ".join(repr(given).split())[:60], expected)
     found = list(given)
     if len(found) != len(labels):
-        raise InputError(argument, f"{len(found)} groups", expected)
+        raise InputError(argument, number_of(len(found), "group"), expected)
     return found
 
 

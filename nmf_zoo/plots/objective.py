@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import ACCENT, INK, clear_frame, make_figure
 
@@ -49,5 +49,5 @@ def plot_objective(idata: Any) -> Any:
         whole.legend(frameon=False, fontsize=8)
     for axes in (whole, gap):
         clear_frame(axes)
-    figure.suptitle(f"{idata.attrs.get('engine', '')}: {len(values)} restart{'s' * (len(values) > 1)}", fontsize=10)
+    figure.suptitle(f"{idata.attrs.get('engine', '')}: {number_of(len(values), 'restart')}", fontsize=10)
     return figure

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import pymc as pm
 
+from nmf_zoo.errors import number_of
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading.read import read
 from nmf_zoo.structure import (
@@ -65,9 +66,9 @@ def data_line(structure: Factorisation) -> str:
     text = f"{name}: {F} x {N} {words}, {non_zero:,} non-zero ({non_zero / max(1, known):.1%})"
     text += ", stored as a list of cells" if isinstance(data, Cells) else ""
     if isinstance(data, Blocked):
-        text += f", in {data.n_blocks:,} block{'s' * (data.n_blocks != 1)} of samples"
+        text += f", in {number_of(data.n_blocks, 'block')} of samples"
     n_missing = F * N - known
-    missing = f", {n_missing:,} cell{'s' * (n_missing != 1)} missing" if n_missing else ""
+    missing = f", {number_of(n_missing, 'cell')} missing" if n_missing else ""
     imputed = f" (imputed as {structure.imputed.name})" if structure.imputed is not None else ""
     return text + missing + imputed
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nmf_zoo.errors import number_of
 from nmf_zoo.reading.describe import (
     known_text,
     offset_text,
@@ -88,7 +89,7 @@ def _factor_box(factor: Factor, name: str) -> Box:
 def _unknown_box(unknown: Unknown) -> Box:
     entries = int(np.prod(unknown.variable_shape, dtype=int))
     prior = "free (no prior)" if unknown.prior.is_flat else prior_name(unknown)
-    return make_box(unknown.name, prior, f"{entries} value{'s' * (entries != 1)}, {tying(unknown)}")
+    return make_box(unknown.name, prior, f"{number_of(entries, 'value')}, {tying(unknown)}")
 
 
 def make_box(*lines: str, kind: str = "unknown") -> Box:

@@ -17,6 +17,7 @@ import pandas as pd
 from nmf_zoo import __version__, _compat
 from nmf_zoo.diagnostics.convergence import Sentence, judge, longer, of_fit, of_sampler, with_coverage
 from nmf_zoo.diagnostics.invariants import Advice, advise_on_fit, last_objectives, run_size
+from nmf_zoo.errors import number_of
 from nmf_zoo.inference.registry import is_maximised, named
 from nmf_zoo.plots.modes import plot_modes
 from nmf_zoo.reports.page import advice, facts, heading, paragraph, picture, table
@@ -173,7 +174,7 @@ def _switches(source: Source) -> str:
     if source.aligned is None:
         return ""
     n = int(_compat.group(source.aligned, REPORT)["switches"].sum())
-    changed = f"changed {n:,} time{'s' * (n != 1)}" if n else "never changed"
+    changed = f"changed {number_of(n, 'time')}" if n else "never changed"
     return f"; within chains their order {changed} from draw to draw"
 
 

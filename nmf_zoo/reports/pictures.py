@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.plots import plot_activations, plot_components, plot_objective, plot_reconstruction, plot_trace
 from nmf_zoo.plots.figure import INK, clear_frame, make_figure
 from nmf_zoo.reports.page import paragraph, picture, table
@@ -35,11 +35,11 @@ def component_parts(source: Source) -> list[str]:
     group = _compat.group(source.shown, "posterior")
     if source.weights not in group:
         return [paragraph(f"The result holds no {source.weights}: it was known, or not kept.")]
-    features = int(source.shape[0] or 0)
+    features = number_of(int(source.shape[0] or 0), "feature")
     how: dict[str, Any] = {**source.names, "shape": source.image_shape}
     figure = drawn(
         lambda: plot_components(source.drawable, **how),
-        f"Share of each of {features} features in each component, with 90% intervals where there are draws; "
+        f"Share of each of {features} in each component, with 90% intervals where there are draws; "
         "the largest shares are in the table below",
     )
     return [paragraph(_which(source)), *_in_use(source), figure, _top_table(source)]
@@ -94,7 +94,8 @@ def activation_parts(source: Source) -> list[str]:
         return [paragraph(f"The result holds no {source.activations}: {why}.")]
     if source.weights not in source.posterior:
         return [paragraph(f"Without draws of {source.weights} the scale of {source.activations} says nothing.")]
-    alt = f"What each component adds to each of {source.shape[1]} samples, with 90% intervals where there are draws"
+    samples = number_of(source.shape[1], "sample")
+    alt = f"What each component adds to each of {samples}, with 90% intervals where there are draws"
     return [drawn(lambda: plot_activations(source.drawable, **source.names), alt)]
 
 

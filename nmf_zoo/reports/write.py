@@ -8,7 +8,7 @@ from typing import Any
 
 import pymc as pm
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.files import check_result, replacing
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
@@ -101,15 +101,21 @@ def compose(source: Source, title: str) -> str:
 
 def _title(source: Source) -> str:
     rank = source.shape[2]
-    return f"Factorisation{f' into {rank} components' if rank else ''} by {source.attrs.get('engine', 'a sampler')}"
+    into = f" into {number_of(rank, 'component')}" if rank else ""
+    return f"Factorisation{into} by {source.attrs.get('engine', 'a sampler')}"
 
 
 def _lead(source: Source, found: Findings) -> list[str]:
     """What a reader in a hurry should know."""
     features, samples, rank = source.shape
-    size = f"{features:,} features x {samples:,} samples, " if features and samples else ""
-    seen = f"{int(source.group('fit')['columns'].item()):,} columns seen" if source.is_stream else source.draws_text
-    about = paragraph(f"{size}{rank or '?'} components; {seen}.")
+    size = f"{number_of(features, 'feature')} x {number_of(samples, 'sample')}, " if features and samples else ""
+    seen = (
+        f"{number_of(int(source.group('fit')['columns'].item()), 'column')} seen"
+        if source.is_stream
+        else source.draws_text
+    )
+    components = number_of(rank, "component") if rank else "? components"
+    about = paragraph(f"{size}{components}; {seen}.")
     if found.verdict is None:
         return [about]
     verdict = found.verdict

@@ -10,6 +10,7 @@ from typing import Any
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo.errors import number_of
 
 START = "start"  # the attribute
 RANDOM, BY_SEARCH, OF_FIT, ONE, EACH = "random", "search", "fit", "one point", "points of their own"
@@ -56,7 +57,7 @@ def _searched(search: xr.Dataset) -> str:
     """
     near = int(search.attrs.get("near", 1))
     found = int(search["found"][:near].sum())
-    text = f"the mode that the search found {found} of {int(search.attrs['fits'])} times"
+    text = f"the mode that the search found {found} of {number_of(int(search.attrs['fits']), 'time')}"
     text += f", as {near} optima of the bound" if near > 1 else ""
     objective = search["objective"].to_numpy()
     if len(objective) == near:

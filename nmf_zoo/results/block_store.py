@@ -15,7 +15,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.files import replacing
 from nmf_zoo.results.groups import LEADING, as_dataset, plain_attrs
 from nmf_zoo.results.loading import load
@@ -42,7 +42,9 @@ def as_fitted(structure: Factorisation, idata: Any, group: xr.Dataset | None = N
     rank, samples = structure.H.orient(np.broadcast_to(0.0, H.shape[2:])).shape
     if rank != structure.rank:
         do = "give the model it came from"
-        raise InputError("idata", f"{structure.H.name} of {rank} components", f"{structure.rank}, as in the model", do)
+        raise InputError(
+            "idata", f"{structure.H.name} of {number_of(rank, 'component')}", f"{structure.rank}, as in the model", do
+        )
     labels = {str(dim): coord.to_numpy() for dim, coord in group.coords.items() if dim not in LEADING}
     found = replace(structure, H=replace(structure.H, shape=(rank, samples)), coords={**structure.coords, **labels})
     constants = _compat.group(idata, CONSTANTS) if CONSTANTS in _compat.group_names(idata) else {}

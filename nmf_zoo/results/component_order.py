@@ -20,7 +20,7 @@ import numpy as np
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.factor_draws import FactorDims, factor_dims, log_sizes, relevances_in
@@ -182,7 +182,7 @@ def _names_of(labels: list[str], names: Any) -> list[str]:
         return [by_label.get(label, label) for label in labels]
     is_list = isinstance(names, Sequence | np.ndarray) and not isinstance(names, str)
     if not is_list or len(names) != len(labels):
-        got = f"{len(names)} names" if is_list else repr(names)[:80]
+        got = number_of(len(names), "name") if is_list else repr(names)[:80]
         raise InputError("names", got, f"{len(labels)}, one for each component, or a mapping of some of them")
     return [str(name) for name in names]
 

@@ -25,7 +25,7 @@ from xarray.core import indexing
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
-from nmf_zoo.errors import InputError, warn_caller
+from nmf_zoo.errors import InputError, number_of, warn_caller
 from nmf_zoo.labels import FORMER, OBS, WRITABLE, find_unwritable
 from nmf_zoo.netcdf import is_damaged
 from nmf_zoo.options import names_checked
@@ -62,7 +62,7 @@ def check_result(name: str, idata: Any) -> None:
             _check_array(name, group, array, dataset, wanted)
         chains[group] = dataset.sizes["chain"]
     if len(set(chains.values())) > 1:
-        raise InputError(name, f"{chains} chains", f"as many in every group, as in {RESULT}")
+        raise InputError(name, number_of(chains, "chain"), f"as many in every group, as in {RESULT}")
     _check_attributes(name, idata.attrs)
 
 
@@ -270,7 +270,7 @@ def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]
         if readable is None:
             raise InputError("path", f"{str(path)!r}, of a run before its first draw", "a store with draws")
         n_chains = len(readable["chains"])
-        unfinished = f"{readable['draws']} draws of {n_chains} chain{'s' * (n_chains > 1)}"
+        unfinished = f"{number_of(readable['draws'], 'draw')} of {number_of(n_chains, 'chain')}"
     _require_groups(path, tree)
     if tree.attrs.get(ALL_CHUNKS):
         for name, dataset in groups.items():

@@ -7,7 +7,7 @@ from typing import Any
 import xarray as xr
 
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 
 MODES = "modes"
 POOLED = "pooled"  # an attribute of what nz.pool made: what the modes were
@@ -53,5 +53,7 @@ def _describe(modes: xr.Dataset, mode: int) -> str:
     word, share = str(one["verdict"].item()), one["share"].item()
     weight = f"share {share:.3g}" if word == DECIDED else word
     evidence = f"log evidence {one['log_evidence'].item():,.2f} ± {one['log_evidence_error'].item():.2g}"
-    found = f", found by {int(one['found'])} of {int(modes.attrs['fits'])} fits" if "found" in modes else ""
+    found = (
+        f", found by {int(one['found'])} of {number_of(int(modes.attrs['fits']), 'fit')}" if "found" in modes else ""
+    )
     return f"{'chain' if len(chains) == 1 else 'chains'} {', '.join(map(str, chains))} ({evidence}, {weight}{found})"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from nmf_zoo.errors import number_of
 from nmf_zoo.search.components import SearchComponents, likeness, paired
 from nmf_zoo.structure import Array
 
@@ -114,7 +115,8 @@ class Optima:
         """For the progress bar."""
         if not self.found:
             return ""
-        return f"best {self.best.objective:.8g} ({self.best.way}), found {self.best.found} of {self.fits} times"
+        times = number_of(self.fits, "time")
+        return f"best {self.best.objective:.8g} ({self.best.way}), found {self.best.found} of {times}"
 
 
 def dataset_of(table: Mapping[str, list], **attrs: Any) -> xr.Dataset:

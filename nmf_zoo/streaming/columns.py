@@ -9,7 +9,7 @@ import pandas as pd
 import scipy.sparse as sp
 import xarray as xr
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.inference.shared.requirements import UNITS
 from nmf_zoo.kernels.powers.frame_gibbs import Frames
 from nmf_zoo.labels import writable_labels
@@ -136,7 +136,7 @@ def _check_size(shape: tuple[int, ...], structure: Factorisation) -> None:
     if shape[0] == n_features:
         return
     do = "transpose it: features are rows" if n_features in shape[1:] else "give every feature, 0 where it has no count"
-    raise InputError("x", f"{shape[0]} features", f"{n_features}, as the model has", do)
+    raise InputError("x", number_of(shape[0], "feature"), f"{n_features}, as the model has", do)
 
 
 def _check_labels(labels: Labels, structure: Factorisation) -> None:

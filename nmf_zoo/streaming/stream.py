@@ -15,7 +15,7 @@ import xarray as xr
 
 from nmf_zoo import __version__
 from nmf_zoo._compat import Result
-from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
+from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of, number_of
 from nmf_zoo.files import replacing
 from nmf_zoo.inference.registry import entries, fitting, named, names, verdict
 from nmf_zoo.inference.shared.sample_blocks import read_ahead
@@ -260,7 +260,8 @@ class Stream:
     def __repr__(self) -> str:
         """``<Stream of online_em: 6 features, 3 components, 60 columns seen>``"""
         (features, _), rank, seen = self._structure.shape, self._structure.rank, self.columns_seen
-        return f"<Stream of {self._engine.name}: {features} features, {rank} components, {seen} columns seen>"
+        counted = ((features, "feature"), (rank, "component"), (seen, "column"))
+        return f"<Stream of {self._engine.name}: {', '.join(number_of(*own) for own in counted)} seen>"
 
     def update(self, x: Any, *, mask: Any = None, observed: str | None = None, exposure: Any = None) -> None:
         """Learn from new columns.

@@ -23,7 +23,7 @@ import pandas as pd
 import scipy.sparse as sp
 import xarray as xr
 
-from nmf_zoo.errors import InputError, UnsupportedModel
+from nmf_zoo.errors import InputError, UnsupportedModel, number_of
 from nmf_zoo.inference.shared.requirements import UNITS
 from nmf_zoo.inference.shared.sample_blocks import read_ahead, structure_of_samples
 from nmf_zoo.inference.shared.start import typical_totals
@@ -159,7 +159,7 @@ def blocked(structure: Factorisation, source: BlockSource) -> Blocked:
     """The data of a source, not looked at yet."""
     n_features = structure.shape[0]
     if source.shape[0] != n_features:
-        got = f"{source.shape[0]} features"
+        got = number_of(source.shape[0], "feature")
         do = "transpose it: features are rows" if n_features == source.shape[1] else "declare shape=(features, 1) so"
         raise InputError("data", got, f"{n_features}, as the model has", do)
 

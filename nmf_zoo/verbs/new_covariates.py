@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.labels import are_counted
 from nmf_zoo.models.covariates import as_frame, read_design
 from nmf_zoo.structure import Array, Factorisation, LogLinearGammaPrior
@@ -26,7 +26,7 @@ def with_new_design(structure: Factorisation, prior: LogLinearGammaPrior, given:
     elif not are_counted(names) and not are_counted(given_names):
         raise InputError("design", f"columns named {', '.join(map(str, given_names[:8]))}", expected, "rename them")
     if frame.shape[1] != len(names):
-        raise InputError("design", f"{frame.shape[1]} columns", expected)
+        raise InputError("design", number_of(frame.shape[1], "column"), expected)
     values = read_design(frame, samples).to_numpy(np.float64, na_value=np.nan)
     if not np.all(np.isfinite(values)):
         raise InputError("design", "values that are NaN or infinite", "finite numbers")

@@ -16,7 +16,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.distributions.chains import CHAINS, Recipe
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
 from nmf_zoo.inference.shared.multiplied import without_multipliers
 from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
@@ -476,7 +476,7 @@ def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tup
     if index is None or are_counted(feature.labels):
         found = X_new.shape[0] if hasattr(X_new, "shape") and len(X_new.shape) else len(X_new)
         if found != n_features:
-            raise InputError("X_new", f"{found} features", f"{n_features}, as many as the model has")
+            raise InputError("X_new", number_of(found, "feature"), f"{n_features}, as many as the model has")
         return X_new, mask, offsets
     _check_labels(index, feature)
     order, own = index.get_indexer(feature.labels), read_labels(X_new)[1]
@@ -523,7 +523,7 @@ def _as_declared(index: pd.Index) -> pd.Index:
 
 def _check_labels(index: pd.Index, feature: Axis) -> None:
     """Each feature of the model once, and no other."""
-    expected = f"each of the model's {len(feature.labels)} features once"
+    expected = f"each of the model's {number_of(len(feature.labels), 'feature')} once"
     if not index.is_unique:
         raise InputError("X_new", f"rows that repeat: {_some(index[index.duplicated()])}", expected, "add them up")
     missing, extra = pd.Index(feature.labels).difference(index), index.difference(feature.labels)

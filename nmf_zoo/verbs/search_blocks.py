@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from nmf_zoo.errors import number_of
 from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of
 from nmf_zoo.runtime.checkpoint import Checkpoint
@@ -74,7 +75,7 @@ def searched(
         raise KeyboardInterrupt(NOTHING_DONE)
     point = optima.best.point or {}
     start = {name: np.asarray(point[name]) for name in structure.W.shapes if name in point}
-    words = f"{blocks.structure.shape[1]:,} samples in {blocks.n_blocks:,} block{'s' * (blocks.n_blocks != 1)}"
+    words = f"{number_of(blocks.structure.shape[1], 'sample')} in {number_of(blocks.n_blocks, 'block')}"
     told = f"the best of {optima.fits} fits to {words}"
     if part is not None:
         part.save({"W": start, "told": told}, {})

@@ -19,7 +19,7 @@ import pymc as pm
 import xarray as xr
 
 from nmf_zoo import __version__
-from nmf_zoo.errors import InputError, warn_caller
+from nmf_zoo.errors import InputError, number_of, warn_caller
 from nmf_zoo.inference.counts import vb
 from nmf_zoo.inference.evidence.bound import Bound
 from nmf_zoo.inference.evidence.contract import Method
@@ -289,8 +289,8 @@ def _declared(declare: Callable[[int], Any], rank: int) -> Factorisation:
         raise InputError("declare", f"{type(model).__name__} for rank {rank}", "a pm.Model", "return the model")
     structure = read(model)
     if structure.rank != rank:
-        expected = f"a model of {rank} components for rank {rank}"
-        raise InputError("declare", f"a model of {structure.rank} components for rank {rank}", expected)
+        expected = f"a model of {number_of(rank, 'component')} for rank {rank}"
+        raise InputError("declare", f"a model of {number_of(structure.rank, 'component')} for rank {rank}", expected)
     return structure
 
 
@@ -342,5 +342,6 @@ def _warn_of_failures(outcomes: Mapping[tuple[int, int], Outcome]) -> None:
     failed = [(job, outcome.status) for job, outcome in sorted(outcomes.items()) if outcome.status.startswith("failed")]
     if failed:
         (rank, restart), status = failed[0]
-        message = f"{len(failed)} of {len(outcomes)} runs failed; the first, restart {restart} of rank {rank}: {status}"
+        share = f"{len(failed)} of {number_of(len(outcomes), 'run')}"
+        message = f"{share} failed; the first, restart {restart} of rank {rank}: {status}"
         warn_caller(message)

@@ -13,7 +13,7 @@ import xarray as xr
 from scipy.special import gammaln, softmax
 from scipy.stats import t as student_t
 
-from nmf_zoo.errors import RunFailed
+from nmf_zoo.errors import RunFailed, number_of
 from nmf_zoo.inference.evidence.contract import Estimate, Method, combine
 from nmf_zoo.structure import Array
 from nmf_zoo.workbench.rank_search import LEFT_OUT, Outcome
@@ -199,7 +199,7 @@ def answer_attrs(table: xr.Dataset, kind: Kind) -> dict[str, object]:
 def answer(table: xr.Dataset, kind: Kind, best: int, second: int | None) -> str:
     """The sentences."""
     ranks = table["rank"].to_numpy()
-    components = f"{ranks[best]} component{'s' if ranks[best] > 1 else ''}"
+    components = number_of(ranks[best], "component")
     if second is None:
         first = f"{components}: the only rank with a {kind.noun}, so there is nothing to compare it with."
     else:
@@ -250,10 +250,10 @@ def _caveats(table: xr.Dataset, kind: Kind, best: int) -> list[str]:
         said.append(f"Only one {word} of {ranks[best]} came so high, {gap:.1f} nats above the next: {do}.")
     early, made = int(np.sum(status == "max_iter")), int(np.sum(status != LEFT_OUT))
     if kind.is_bound and early:
-        said.append(f"{early} of {made} runs stopped at max_iter, below what they would have reached.")
+        said.append(f"{early} of {number_of(made, 'run')} stopped at max_iter, below what they would have reached.")
     if kind.is_bound and not kind.is_corrected:
         said.append("Bounds as they are favour small ranks where counts are large.")
     missing = int(np.sum(~np.isfinite(table["estimate"].to_numpy()) & (status != LEFT_OUT)))
     if missing:
-        said.append(f"{missing} of {made} runs gave no finite number: see status.")
+        said.append(f"{missing} of {number_of(made, 'run')} gave no finite number: see status.")
     return said

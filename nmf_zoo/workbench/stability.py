@@ -15,7 +15,7 @@ import xarray as xr
 
 from nmf_zoo import __version__
 from nmf_zoo.diagnostics.clusters import cluster_components
-from nmf_zoo.errors import InputError, RunFailed, not_one_of, warn_caller
+from nmf_zoo.errors import InputError, RunFailed, not_one_of, number_of, warn_caller
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
 from nmf_zoo.models import gamma_nmf
 from nmf_zoo.options import names_checked
@@ -136,7 +136,7 @@ def stability(
     )
     failed = [fit.status for fit in fits.values() if fit.W is None]
     if failed and not quiet:
-        message = f"{len(failed)} of {len(items)} fits failed; the first: {failed[0]}"
+        message = f"{len(failed)} of {number_of(len(items), 'fit')} failed; the first: {failed[0]}"
         warn_caller(message)
     return table
 

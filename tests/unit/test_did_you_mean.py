@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nmf_zoo as nz
-from nmf_zoo.errors import InputError, UnknownArgument, did_you_mean, not_one_of
+from nmf_zoo.errors import InputError, UnknownArgument, did_you_mean, not_one_of, number_of
 from nmf_zoo.inference.registry import OURS
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.workbench.rank import METHODS
@@ -140,6 +140,28 @@ def test_the_refusal_of_an_argument_comes_back_from_another_process():
 def test_words_that_are_wrong(call, near):
     with pytest.raises(InputError, match=f"did you mean {near!r}\\?"):
         call()
+
+
+def test_a_number_and_its_word():
+    said = [number_of(n, "block") for n in (0, 1, 2, 1200)]
+    assert said == ["0 blocks", "1 block", "2 blocks", "1,200 blocks"]
+    assert [number_of(n, "frequency", "frequencies") for n in (1, 3)] == ["1 frequency", "3 frequencies"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("convert x.csv x.zarr", "2 features x 1 sample, from 1 block\n"),
+        ("describe x.csv", "2 features (rows) x 1 sample (columns)"),
+        ("describe x.csv", "1 feature and 0 samples without a positive cell"),
+    ],
+)
+def test_one_of_a_thing_has_no_s(line, said, capsys, tmp_path, monkeypatch):
+    pytest.importorskip("zarr")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("3\n0\n")
+    assert main(line.split()) == 0
+    assert said in capsys.readouterr().out
 
 
 def test_a_public_name_that_is_not_there():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.interfaces.tables import read_matrix
 from nmf_zoo.interfaces.tables.arrays import Matrix
 from nmf_zoo.verbs.block_source import Samples
@@ -28,7 +28,7 @@ class FileBlocks:
             if path == paths[0]:
                 n_features, self._features = table.shape[0], table.rows
             elif table.shape[0] != n_features:
-                raise InputError(str(path), f"{table.shape[0]} features", f"{n_features}, as {paths[0]} has")
+                raise InputError(str(path), number_of(table.shape[0], "feature"), f"{n_features}, as {paths[0]} has")
             self._order(path, table)
             samples = None if samples is None or table.columns is None else [*samples, *table.columns]
             self.bounds.append(self.bounds[-1] + table.shape[1])

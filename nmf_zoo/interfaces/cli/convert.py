@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from nmf_zoo.errors import InputError, NotWritten
+from nmf_zoo.errors import InputError, NotWritten, number_of
 
 
 def run_convert(arguments: argparse.Namespace) -> int:
@@ -24,5 +24,6 @@ def run_convert(arguments: argparse.Namespace) -> int:
     except InputError as error:
         raise InputError(error.name, error.got, error.expected, error.do.replace("overwrite=True", "--force")) from None
     features, samples = source.shape
-    print(f"wrote {output}: {features:,} features x {samples:,} samples, from {len(source.bounds) - 1} blocks")
+    sizes = f"{number_of(features, 'feature')} x {number_of(samples, 'sample')}"
+    print(f"wrote {output}: {sizes}, from {number_of(len(source.bounds) - 1, 'block')}")
     return 0

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nmf_zoo.errors import number_of
 from nmf_zoo.interfaces.cli.fit import read_table
 from nmf_zoo.interfaces.cli.show import print_lines
 
@@ -95,12 +96,13 @@ def lines_of(
 ) -> Iterator[str]:
     """The lines of ``nmf-zoo describe``; ``words`` : the file and how it is read, for the commands suggested."""
     n_features, n_samples = found.shape
-    how = f", sparse: {found.listed.size:,} cells listed" if found.is_sparse else ""
-    yield f"table       {n_features:,} features (rows) x {n_samples:,} samples (columns){how}"
+    how = f", sparse: {number_of(found.listed.size, 'cell')} listed" if found.is_sparse else ""
+    yield f"table       {number_of(n_features, 'feature')} (rows) x {number_of(n_samples, 'sample')} (columns){how}"
     yield f"values      {_kind(found)}"
     yield f"zeros       {_part(found.zeros, found.observed)} of the observed cells"
     yield f"missing     {_part(found.missing, n_features * n_samples) if found.missing else 'none'}"
-    yield f"empty       {found.empty[0]:,} features and {found.empty[1]:,} samples without a positive cell"
+    empty = [number_of(n, word) for n, word in zip(found.empty, ("feature", "sample"), strict=True)]
+    yield f"empty       {' and '.join(empty)} without a positive cell"
     yield f"features    {_labels(features, n_features)}"
     yield f"samples     {_labels(samples, n_samples)}"
     yield ""

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmf_zoo.errors import InputError, NotWritten
+from nmf_zoo.errors import InputError, NotWritten, number_of
 from nmf_zoo.files import replacing
 from nmf_zoo.interfaces.cli import catalogue
 from nmf_zoo.interfaces.cli.catalogue import Entry
@@ -253,7 +253,7 @@ def read_table(arguments: argparse.Namespace) -> Matrix:
         expected = f"{matrix.shape[0]}, one per feature of {arguments.input}"
         raise InputError(
             str(arguments.labels),
-            f"{len(features)} lines",
+            number_of(len(features), "line"),
             expected,
             "or --transpose" if not arguments.transpose else "",
         )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from nmf_zoo.errors import InputError, NotWritten
+from nmf_zoo.errors import InputError, NotWritten, number_of
 from nmf_zoo.interfaces.cli.fit import make_options
 from nmf_zoo.interfaces.cli.output import exit_code
 from nmf_zoo.interfaces.cli.values import parse_seed
@@ -65,7 +65,8 @@ def heading(found: Any) -> str:
     mixed = f", {about['channels']} channels mixed down" if about["channels"] > 1 else ""
     window, hop = (f"{1000 * about[name] / about['rate']:.1f} ms" for name in ("window", "hop"))
     sound = f"{about['recording']}: {about['seconds_of_sound']:.1f} s at {about['rate']} Hz, {about['samples']}{mixed}"
-    frames = f"{about['frames']} frames of {found.sizes['frequency']} frequencies (window {window}, hop {hop})"
+    lines = number_of(found.sizes["frequency"], "frequency", "frequencies")
+    frames = f"{number_of(about['frames'], 'frame')} of {lines} (window {window}, hop {hop})"
     return f"{sound}; {frames}"
 
 

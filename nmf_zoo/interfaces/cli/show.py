@@ -13,7 +13,7 @@ from math import floor, isfinite, isnan, log10
 from pathlib import Path
 from typing import Any
 
-from nmf_zoo.errors import InputError, under_names
+from nmf_zoo.errors import InputError, number_of, under_names
 from nmf_zoo.files import replacing, write_figure
 from nmf_zoo.interfaces.cli.output import PICTURES, RESULTS, check_output
 from nmf_zoo.interfaces.cli.values import parse_shape, read_groups_of
@@ -191,12 +191,12 @@ def _fit_lines(fit: Any, engine: str | None) -> Iterator[str]:
     from nmf_zoo.inference.registry import is_maximised, named
 
     if "objective" not in fit:
-        yield f"stream      {int(fit['columns'].max())} columns seen"
+        yield f"stream      {number_of(int(fit['columns'].max()), 'column')} seen"
         return
     better = f" ({'higher' if is_maximised(engine) else 'lower'} is better)" if engine and named(engine, "fit") else ""
     for chain, objective in enumerate(last_objectives(fit)):
         one = fit.isel(chain=chain)
-        after = f"{int(one['iterations'])} iterations, residual {float(one['residual']):.2g}"
+        after = f"{number_of(int(one['iterations']), 'iteration')}, residual {float(one['residual']):.2g}"
         yield f"restart {chain}   objective {objective:.6g}{better} after {after}"
         yield f"            {one['status'].item()}: {one['reason'].item()}"
         if "divergence" in one:

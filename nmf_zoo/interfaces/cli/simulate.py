@@ -7,7 +7,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.files import replacing
 from nmf_zoo.interfaces.cli.fit import model_arguments, read_arrays
 from nmf_zoo.interfaces.cli.output import NETCDF, Formats, check_output
@@ -31,7 +31,7 @@ def run_simulate(arguments: argparse.Namespace) -> int:
     drawn = nz.simulate(_fixed(model, given), random_seed=arguments.random_seed)
     with replacing(arguments.output, "output") as partial:
         _write(drawn, given, partial)
-    print(f"wrote {arguments.output}: {shape[0]} features x {shape[1]} samples")
+    print(f"wrote {arguments.output}: {number_of(shape[0], 'feature')} x {number_of(shape[1], 'sample')}")
     return 0
 
 

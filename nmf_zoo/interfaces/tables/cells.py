@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from nmf_zoo.errors import InputError, not_one_of
+from nmf_zoo.errors import InputError, not_one_of, number_of
 from nmf_zoo.interfaces.tables.arrays import Matrix, check_numbers
 from nmf_zoo.interfaces.tables.market import read_entries
 from nmf_zoo.interfaces.tables.text import open_text
@@ -51,7 +51,7 @@ def _read_lines(path: Path, number: int, what: str) -> list[list[str]]:
     with open_text(path) as file:
         lines = [line.rstrip("\r\n").split("\t") for line in file]
     if len(lines) != number:
-        raise InputError(str(path), f"{len(lines):,} lines", f"{number:,}, one per {what} of the matrix")
+        raise InputError(str(path), number_of(len(lines), "line"), f"{number:,}, one per {what} of the matrix")
     return lines
 
 

@@ -28,7 +28,7 @@ from typing import TextIO
 
 import numpy as np
 
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.interfaces.tables.arrays import Matrix
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
@@ -117,7 +117,7 @@ def _is_header(path: Path, first: Line, second: Line | None) -> bool:
     if second is not None and len(second[1]) == len(cells) + 1:
         if names_only or kind_of(second[1][0]) == TEXT:
             return True
-        got = f"{len(cells)} cells with numbers among them above {len(cells) + 1}"
+        got = f"{number_of(len(cells), 'cell')} with numbers among them above {len(cells) + 1}"
         raise InputError(f"{path}, line {line}", got, "as many cells as below, or a header line without numbers", HINT)
     skipped = 1 if len(cells) > 1 else 0
     numbers = [kind in (A_NUMBER, MISSED) for kind in kinds[skipped:]]
@@ -149,7 +149,7 @@ def _read_body(
     places, labels, rows = [], [], []
     for line, cells in lines:
         if len(cells) != width:
-            raise InputError(f"{path}, line {line}", f"{len(cells)} cells", f"{width}, as in the lines above")
+            raise InputError(f"{path}, line {line}", number_of(len(cells), "cell"), f"{width}, as in the lines above")
         places.append(line)
         labels.append(cells[0].strip())
         rows.append(_numbers(path, line, cells, int(labelled)))
@@ -193,5 +193,7 @@ def _column_names(path: Path, header: Line, width: int, labelled: bool) -> list[
     names = [cell.strip() for cell in cells]
     n_columns = width - labelled
     if len(names) not in (n_columns, width):
-        raise InputError(f"{path}, line {line}", f"a header of {len(names)} cells", f"{width}, as in the lines below")
+        raise InputError(
+            f"{path}, line {line}", f"a header of {number_of(len(names), 'cell')}", f"{width}, as in the lines below"
+        )
     return names[-n_columns:]
