@@ -19,7 +19,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, not_one_of
-from nmf_zoo.labels import are_counted
+from nmf_zoo.labels import are_counted, flat_labels, in_words
 from nmf_zoo.results.component_order import GROUP, REPORT, component_order, reordered, with_names
 from nmf_zoo.results.factor_draws import FactorDraws, factor_dims, read_factors
 from nmf_zoo.results.matching import (
@@ -189,18 +189,13 @@ def _like_draws(name: str, given: Any, group: xr.Dataset, dims: tuple[Any, ...],
 
 def _order_of(name: str, theirs: pd.Index, ours: np.ndarray, dim: Any) -> np.ndarray:
     """The place of each of our labels among theirs; numbers from 0 on say nothing."""
-    index, wanted = pd.Index(list(map(_as_text, theirs))), list(map(_as_text, pd.Index(ours)))
+    index, wanted = pd.Index(list(map(in_words, flat_labels(theirs)))), list(map(in_words, ours))
     if are_counted(theirs) or are_counted(ours) or index.tolist() == wanted:
         return np.arange(len(ours))
     if not index.is_unique or {*index} != {*wanted}:
         do = "components of other data are compared by their weights alone: give these as a mapping"
         raise InputError("reference", f"{name} with other labels of {dim!r}", "those of the draws, in any order", do)
     return np.asarray(index.get_indexer(wanted))
-
-
-def _as_text(label: Any) -> str:
-    """Labels of several levels as those of a declaration."""
-    return " / ".join(map(str, label)) if isinstance(label, tuple) else str(label)
 
 
 def _rescaled(group: xr.Dataset, factors: FactorDraws, factor: np.ndarray) -> xr.Dataset:

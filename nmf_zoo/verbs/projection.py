@@ -20,10 +20,10 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
 from nmf_zoo.inference.shared.multiplied import without_multipliers
 from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
-from nmf_zoo.labels import are_counted, writable_labels
+from nmf_zoo.labels import are_counted, flat_labels
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
-from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, flat_labels, read_labels, read_mask
+from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, read_labels, read_mask
 from nmf_zoo.models.offsets import is_pair, read_array
 from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import (
@@ -503,7 +503,7 @@ def _rows_in_order(
 def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, Any]:
     """The rows' labels if there are some; a DataArray comes back with its features first."""
     if isinstance(X_new, pd.DataFrame):
-        return _as_declared(X_new.index), X_new, mask
+        return pd.Index(flat_labels(X_new.index)), X_new, mask
     if not isinstance(X_new, xr.DataArray) or X_new.ndim != 2:
         return None, X_new, mask
     if dim in X_new.dims:
@@ -511,12 +511,7 @@ def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, 
     if isinstance(mask, xr.DataArray):
         mask = read_labels(mask)[0]
     rows = X_new.dims[0]
-    return (_as_declared(X_new.indexes[rows]) if rows in X_new.indexes else None), X_new, mask
-
-
-def _as_declared(index: pd.Index) -> pd.Index:
-    """Labels in the form that a model gives to those of its own rows."""
-    return pd.Index(writable_labels(ROWS, flat_labels(index)))
+    return (pd.Index(flat_labels(X_new.indexes[rows])) if rows in X_new.indexes else None), X_new, mask
 
 
 def _check_labels(index: pd.Index, feature: Axis) -> None:
