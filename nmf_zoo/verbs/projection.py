@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 import pymc as pm
-import scipy.optimize
 import scipy.sparse
 import xarray as xr
 
@@ -31,6 +30,7 @@ from nmf_zoo.results.component_order import (
     draws_in_order,
     known_of_components,
     require_as_drawn,
+    usual_order,
 )
 from nmf_zoo.results.posterior import (
     LEADING,
@@ -373,21 +373,15 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
         (one,) = draws_in_order(named, chosen, W.name, structure.H.name, names=needed)
         labels = one[component].to_numpy()
         if known_of_components(structure.H.prior, structure.rank):
-            order = _usual_order(component_order(named, W.name, structure.H.name), chosen)
+            found = component_order(named, W.name, structure.H.name)
+            assert found is not None  # W has draws
+            order = usual_order(found, chosen)
         one = with_middle_multipliers(structure, one)
     values = {name: mean_over_draws(one[name].transpose(*LEADING, ...)[0]).to_numpy() for name in needed}
     for unknown in structure.H.unknowns:
         if isinstance(unknown, PartlyKnown) and not W.is_fixed:
             values[unknown.name] = unknown.entries(values[unknown.name][:, None])
     return _OrderedMeans(values if W.is_fixed else values | {W.name: W.orient(values[W.name])}, labels, order)
-
-
-def _usual_order(found: xr.Dataset | None, chain: Any) -> Array:
-    """(K,) the components of a chain in order, which most of its draws have."""
-    assert found is not None  # W has draws
-    orders = found["order"].sel(chain=chain).to_numpy()
-    times = np.sum(orders[:, :, None] == np.arange(orders.shape[1]), axis=0)
-    return np.asarray(scipy.optimize.linear_sum_assignment(-times)[1])
 
 
 def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tuple[Any, str]:
