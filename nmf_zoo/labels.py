@@ -18,6 +18,7 @@ OBS, FORMER = "obs", "sample"  # the dim of X's columns, and its name before: Ar
 # which UTF-8 doesn't have.
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 WRITABLE = "text without control characters"
+KINDS = (str, bytes, Real, datetime, np.datetime64)
 INTEGERS = -(2**63), 2**64  # below the first and from the second on there is no integer that a file holds
 
 
@@ -52,18 +53,32 @@ def find_unwritable(labels: Iterable[object]) -> int | None:
     return None
 
 
+def flat_labels(index: Any) -> np.ndarray:
+    """Labels of a pandas index as a model has them; several levels become one text, since coords are flat."""
+    if index.nlevels > 1:
+        return np.asarray([" / ".join(map(str, label)) for label in index])
+    return _of_one_kind(index.to_numpy())
+
+
 def writable_labels(dim: str, labels: np.ndarray) -> np.ndarray:
-    """Labels that a file can hold: objects that are neither text, numbers nor times become text."""
-    labels = as_times(labels)
+    """Labels that a file can hold: objects that are no text, numbers or times, or of several kinds, become text."""
+    labels = _of_one_kind(labels)
     if labels.dtype.kind in "biufmM":
         return labels
-    if labels.dtype.kind == "O" and any(_is_odd(label) for label in labels):
-        labels = np.array([str(label) for label in labels])
     bad = find_unwritable(labels)
     if bad is not None:
         got = f"the label {labels[bad]!r} of {dim!r} at place {bad}"
         raise InputError("coords", got, WRITABLE, "rename it: it could not be saved")
     return labels
+
+
+def _of_one_kind(labels: np.ndarray) -> np.ndarray:
+    """Text, numbers or times; xarray and files hold one kind along a dim."""
+    if labels.dtype.kind != "O" or {*map(type, labels)} <= {str}:
+        return labels
+    labels = as_times(labels)
+    is_text = labels.dtype.kind == "O" and (any(map(_is_odd, labels)) or len({*map(_kind_of, labels)}) > 1)
+    return np.array([str(label) for label in labels]) if is_text else labels
 
 
 def as_times(labels: np.ndarray) -> np.ndarray:
@@ -99,9 +114,13 @@ def _has_zone(label: object) -> bool:
 
 
 def _is_odd(label: object) -> bool:
-    """No text, number or time; dates, periods, times in a zone, tuples and integers of more than 64 bits are."""
+    """No text, number or time: dates, periods, times in a zone, tuples, None and integers of more than 64 bits."""
     if _has_zone(label):
         return True
     if isinstance(label, int):
         return not INTEGERS[0] <= label < INTEGERS[1]
-    return not isinstance(label, str | bytes | Real | datetime | np.datetime64 | None)
+    return not isinstance(label, KINDS)
+
+
+def _kind_of(label: object) -> type | None:
+    return next((kind for kind in KINDS if isinstance(label, kind)), None)

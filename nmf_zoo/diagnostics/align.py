@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, not_one_of
+from nmf_zoo.labels import are_counted, flat_labels, in_words
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.component_order import GROUP, REPORT, component_order, reordered, with_names
 from nmf_zoo.results.factor_draws import FactorDraws, factor_dims, read_factors
@@ -53,7 +55,8 @@ def align(
     Parameters
     ----------
     idata : InferenceData or DataTree whose posterior holds W and H: of :func:`~nmf_zoo.sample`, ``pm.sample``, anyone's
-    reference : what to match: a result (the mean of its aligned draws is meant), or a Dataset or mapping with W and H;
+    reference : what to match: a result (the mean of its aligned draws is meant), or a Dataset or mapping with W and H,
+        whose features and samples go by their labels where they have some;
         default the mean of the chain with the highest mean ``lp`` (of the first one where there is no ``lp``; of the
         heaviest mode where modes have been weighed), its components in the order that everything shows them in: the
         result's group ``components``, else in falling order of what they add to W H, unless the model labels them
@@ -99,7 +102,7 @@ def align(
         assert own is not None  # the factors have been read
         chosen, (order, cosine) = _in_own_order(own["order"].to_numpy(), best_chain(idata), factors)
     else:
-        chosen = _given_reference(reference, factors)
+        chosen = _given_reference(reference, factors, group)
         order, cosine = match(factors.draws, chosen, known_components(factors.draws))
     factor = column_sums(factors.draws) if scale == "unit_sum" else np.ones(order.shape)
     dims = factor_dims(group, weights, activations)
@@ -135,22 +138,66 @@ def _in_own_order(order: np.ndarray, best: int, factors: FactorDraws) -> tuple[C
     return chosen, Matching(order, cosines_of_matches(factors.draws, chosen, order))
 
 
-def _given_reference(reference: Any, factors: FactorDraws) -> Components:
-    """The user's, with the shape of the draws."""
+def _given_reference(reference: Any, factors: FactorDraws, group: xr.Dataset) -> Components:
+    """The user's, with the shape of the draws, its features and samples in their order."""
     names = factors.weights, factors.activations
+    given: dict[str, Any]
     if isinstance(reference, _compat.INFERENCE_DATA):
-        aligned = align(reference, weights=names[0], activations=names[1])
-        found = mean_over(read_factors(_compat.group(aligned, "posterior"), *names).draws, axis=(0, 1))
+        given = _mean_of_draws(
+            _compat.group(align(reference, weights=names[0], activations=names[1]), "posterior"), *names
+        )
     elif isinstance(reference, Mapping | xr.Dataset) and names[0] in reference:
-        W, H = (np.asarray(reference[name], dtype=np.float64) if name in reference else None for name in names)
-        assert W is not None
-        found = Components(W, H)
+        given = {name: reference[name] for name in names if name in reference}
     else:
         raise InputError("reference", type(reference).__name__, f"a result, or a mapping with {' and '.join(names)}")
-    for name, given, drawn in zip(names, found, factors.draws, strict=True):
-        if given is not None and drawn is not None and given.shape != drawn.shape[2:]:
-            raise InputError("reference", f"{name} of shape {given.shape}", f"{drawn.shape[2:]}, that of the draws")
-    return found
+    of_w, of_h = _dims_of_factors(factors)
+    W = _like_draws(names[0], given[names[0]], group, of_w, 0)
+    H = _like_draws(names[1], given[names[1]], group, of_h, 1) if names[1] in given and of_h else None
+    return Components(W, H)
+
+
+def _dims_of_factors(factors: FactorDraws) -> tuple[tuple[Any, Any], tuple[Any, ...]]:
+    """Those of W, and of H where there are draws of it."""
+    of_h = (factors.component[-1], factors.obs) if factors.obs is not None else ()
+    return (factors.feature, factors.component[0]), of_h
+
+
+def _mean_of_draws(aligned: xr.Dataset, weights: str, activations: str) -> dict[str, xr.DataArray]:
+    """The mean W (feature, component) and H (component, obs) of a result, labelled."""
+    factors = read_factors(aligned, weights, activations)
+    means = mean_over(factors.draws, axis=(0, 1))
+    return {
+        name: xr.DataArray(mean, dims=dims, coords={dim: aligned[dim] for dim in dims if dim in aligned.coords})
+        for name, mean, dims in zip((weights, activations), means, _dims_of_factors(factors), strict=True)
+        if mean is not None
+    }
+
+
+def _like_draws(name: str, given: Any, group: xr.Dataset, dims: tuple[Any, ...], axis: int) -> np.ndarray:
+    """A factor of the reference along the dims of its draws, in the order that their labels have along one axis."""
+    theirs: Any = None
+    if isinstance(given, xr.DataArray):
+        given = given.transpose(*dims) if {*given.dims} == {*dims} else given
+        theirs = given.indexes.get(given.dims[axis]) if given.ndim == 2 else None
+    elif isinstance(given, pd.DataFrame):
+        theirs = given.axes[axis]
+    found, shape = np.asarray(given, dtype=np.float64), tuple(group.sizes[dim] for dim in dims)
+    if found.shape != shape:
+        raise InputError("reference", f"{name} of shape {found.shape}", f"{shape}, that of the draws")
+    if theirs is None or dims[axis] not in group.coords:
+        return found
+    return np.take(found, _order_of(name, theirs, group[dims[axis]].to_numpy(), dims[axis]), axis=axis)
+
+
+def _order_of(name: str, theirs: pd.Index, ours: np.ndarray, dim: Any) -> np.ndarray:
+    """The place of each of our labels among theirs; numbers from 0 on say nothing."""
+    index, wanted = pd.Index(list(map(in_words, flat_labels(theirs)))), list(map(in_words, ours))
+    if are_counted(theirs) or are_counted(ours) or index.tolist() == wanted:
+        return np.arange(len(ours))
+    if not index.is_unique or {*index} != {*wanted}:
+        do = "components of other data are compared by their weights alone: give these as a mapping"
+        raise InputError("reference", f"{name} with other labels of {dim!r}", "those of the draws, in any order", do)
+    return np.asarray(index.get_indexer(wanted))
 
 
 def _rescaled(group: xr.Dataset, factors: FactorDraws, factor: np.ndarray) -> xr.Dataset:

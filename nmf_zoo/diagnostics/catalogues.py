@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment, nnls
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.align import align
 from nmf_zoo.errors import InputError, number_of
-from nmf_zoo.labels import are_counted, with_row_labels
+from nmf_zoo.labels import are_counted, flat_labels, with_row_labels
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.channels import same_words
 from nmf_zoo.results.components import mean_weights
@@ -182,12 +182,14 @@ def _read_catalogue(catalogue: Any, features: Array) -> pd.DataFrame:
     if isinstance(catalogue, xr.DataArray) and catalogue.ndim == 2:
         catalogue = catalogue.to_pandas()
     table = with_row_labels(pd.DataFrame(catalogue))
+    table = table.set_axis(pd.Index(flat_labels(table.index)), axis=0)
     is_labelled = isinstance(catalogue, pd.DataFrame) and not are_counted(table.index)
     if is_labelled and (words := same_words(features, table.index)):  # in any of their spellings
         table, features = table.set_axis(words[1], axis=0), np.array(words[0])
-    is_same = table.index.tolist() == features.tolist()
-    if is_labelled and not is_same and set(features.tolist()) <= set(table.index) and table.index.is_unique:
-        table = table.loc[features.tolist()]
+    wanted = pd.Index(features)
+    is_same = table.index.tolist() == wanted.tolist()
+    if is_labelled and not is_same and set(wanted) <= set(table.index) and table.index.is_unique:
+        table = table.loc[wanted]
     elif len(table) != len(features) or (is_labelled and not is_same and not are_counted(features)):
         got = f"{number_of(len(table), 'row')}{' with other labels' if is_labelled else ''}"
         raise InputError("catalogue", got, f"the {len(features)} features of the result, or rows labelled like them")

@@ -20,8 +20,9 @@ from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import component_order, describe_shown, draws_in_order
 from nmf_zoo.results.components import with_known_weights
 from nmf_zoo.results.factor_draws import factor_dims
-from nmf_zoo.results.posterior import draws_or_means, variable_of
-from nmf_zoo.structure import Array
+from nmf_zoo.results.posterior import LEADING, check_labels, draws_or_means, variable_of
+from nmf_zoo.results.run_attributes import EXPOSURE, MULTIPLIERS, beside_factors, where_they_are_one
+from nmf_zoo.structure import Array, Multipliers
 from nmf_zoo.structure.offsets import Listed, Offset, Outer, offset_table, sides_of
 
 FORMATS = ("csv", "parquet")
@@ -44,9 +45,7 @@ TABLES = {
     "exposures": "what a component adds to a sample, over all features, in units of the data",
     "parameters": "what else is unknown: multipliers of batches, dispersions, errors, slopes, hyperparameters",
 }
-PER_BATCH = "what a component adds to a sample before its features are multiplied by those of its batch (parameters)"
-PER_EXPOSURE = "what a component adds to a sample where the exposure is 1, over all features: not in units of the data"
-EXPOSURE, BATCHES = "exposure * (", "multipliers="  # in what a result says of its model
+PER_UNIT = "what a component adds to a sample {}, over all features: not in units of the data"
 IMPUTED = "_unobserved"  # how PyMC's names of missing cells end: they have no labels, and nz.impute gives them
 NAME = re.compile(r"[\w\-]+")
 OF_CNMF = re.compile(r"[\w\-]+\.(usages|spectra|gene_spectra_tpm)\.k_\d+\.dt_2_0(\.consensus)?\.txt")
@@ -74,8 +73,8 @@ def export(
     ----------
     idata : result of :func:`~nmf_zoo.sample`, :func:`~nmf_zoo.fit` or :func:`~nmf_zoo.align`, or anyone's draws
     folder : where to write, a new folder. It appears when it is complete
-    model : the model that ``idata`` came from. Needed for exposures in units of the data where it has ``exposure=``,
-        which is in the model and not in the result
+    model : the model that ``idata`` came from. Needed for exposures in units of the data where it has ``exposure=``, or
+        ``batch=``: exposures and the batches of samples are in the model and not in the result
     format : "csv", or "parquet", for which pyarrow must be installed
     chain : whose draws; None for the chains that are in the mode of the best one, of a fit for the best restart
     diagnostics : whether to tell R-hat and effective draws of every cell; None where these are 20,000 at the most
@@ -110,20 +109,22 @@ def export(
     """
     check_export(folder, format, overwrite, cnmf)
     draws_or_means(idata)  # says what is missing
-    factors = {"weights": weights, "activations": activations}
-    chains = [with_known_weights(idata, one, weights) for one in draws_in_order(idata, chain, **factors)]
-    exposure = None if model is None else _exposure_of(model, idata, weights, activations)
-    is_per_exposure = model is None and EXPOSURE in str(idata.attrs.get("model"))
-    of_w = draws_in_order(idata, chain, **factors, names=[weights])
-    drawn = chains if chains[0].sizes["draw"] > 1 else [with_known_weights(idata, one, weights) for one in of_w]
+    scale = _Scale() if model is None else _scale_of(model, idata, weights, activations)
+    names = [weights, activations, *([] if scale.multipliers is None else [scale.multipliers.variable.name])]
+    chains, of_w = (
+        [with_known_weights(idata, one, weights) for one in draws_in_order(idata, chain, weights, activations, own)]
+        for own in (names, [weights])
+    )
+    drawn = chains if chains[0].sizes["draw"] > 1 else of_w
     of_others = _others(idata, weights, activations)
-    others = list(draws_in_order(idata, chain, **factors, names=of_others)) if of_others else []
-    source = _Source(chains, drawn, others, of_others, weights, activations, exposure, is_per_exposure)
+    others = list(draws_in_order(idata, chain, weights, activations, of_others)) if of_others else []
+    missing = [name for name in beside_factors(idata.attrs) if name not in scale.names]
+    source = _Source(chains, drawn, others, of_others, weights, activations, scale, where_they_are_one(missing))
     tables = dict(_tables(source, _is_judged(source, diagnostics)))
-    if is_per_exposure and "exposures" in tables:
-        said = "exposures are what components add where the exposure is 1, not in units of the data"
-        text = f"export: the model has an exposure, and {said}: give the model (in the shell: --data, --exposure)"
-        warn_caller(text)
+    if missing and "exposures" in tables:
+        said = f"exposures are what components add {source.unit}, not in units of the data"
+        has = f"the model of the result has {' and '.join(missing).replace('the ', '')}"
+        warn_caller(f"export: {has}, and {said}: give the model (in the shell, of an exposure: --data, --exposure)")
     order = component_order(idata, weights, activations)
     whose = f"chain {chains[0]['chain'].item()}" if chain is not None or order is None else describe_shown(order, idata)
     with replacing(folder, "folder") as partial:
@@ -132,8 +133,7 @@ def export(
             _write(table, partial / f"{name}.{format}")
         for name, wide in _as_cnmf(tables, cnmf).items():
             wide.to_csv(partial / name, sep="\t", encoding="utf-8")
-        is_per_batch = BATCHES in str(idata.attrs.get("model"))
-        (partial / README).write_text(_explained(tables, format, whose, source, is_per_batch), encoding="utf-8")
+        (partial / README).write_text(_explained(tables, format, whose, source), encoding="utf-8")
     return Path(folder)
 
 
@@ -158,14 +158,27 @@ def check_export(folder: str | Path, format: str, overwrite: bool, cnmf: str | N
         raise InputError("folder", got, "a new name, or an earlier export")
 
 
+class _Scale(NamedTuple):
+    """What multiplies W H in the model, where it is known: an exposure, and the multipliers of batches."""
+
+    exposure: Offset | None = None
+    multipliers: Multipliers | None = None
+
+    @property
+    def names(self) -> list[str]:
+        found = {EXPOSURE: self.exposure, MULTIPLIERS: self.multipliers}
+        return [name for name, own in found.items() if own is not None]
+
+
 class _Source(NamedTuple):
     """Draws of chains, each (1, draw, ...), components in order.
 
     Attributes
     ----------
-    chains : of both factors
+    chains : of both factors, and of what multiplies them
     drawn : of the weights alone, which may have draws where activations have means
     others, of_others : of all other variables, and their names
+    unit : "where the exposure is 1", where exposures are not in units of the data
     """
 
     chains: Sequence[xr.Dataset]
@@ -174,8 +187,8 @@ class _Source(NamedTuple):
     of_others: Sequence[str]
     weights: str
     activations: str
-    exposure: Offset | None
-    is_per_exposure: bool
+    scale: _Scale
+    unit: str
 
     @property
     def has_weights(self) -> bool:
@@ -202,13 +215,45 @@ class _Source(NamedTuple):
         return own[0] if len(own) == 1 else xr.concat(own, dim="chain", join="override")
 
     def exposures(self, W: xr.DataArray, H: xr.DataArray, feature: Any, obs: Any) -> xr.DataArray:
-        """(chain, draw, obs) of one component: h_kn times the sum of exposure_fn w_fk over the features."""
-        sides = None if self.exposure is None else sides_of(self.exposure)
-        if self.exposure is None or sides is not None:
-            of_features, of_samples = (1.0, 1.0) if sides is None else (sides.of_features[:, 0], sides.of_samples[0])
-            return (W * _along(of_features, feature)).sum(feature) * H * _along(of_samples, obs)
-        table = xr.DataArray(offset_table(self.exposure, (W.sizes[feature], H.sizes[obs]), 1.0), dims=(feature, obs))
-        return W.dot(table, dim=feature) * H
+        """(chain, draw, obs) of one component: h_kn times the sum of what multiplies w_fk over the features."""
+        exposure, multipliers = self.scale
+        if multipliers is None:
+            return _added(W, H, exposure, feature, obs)
+        H = H.transpose(*LEADING, obs)
+        shape, out = (W.sizes[feature], H.sizes[obs]), np.empty(H.shape)
+        for batch in np.unique(multipliers.batch):
+            samples = np.flatnonzero(multipliers.batch == batch)
+            of_batch = W if batch == multipliers.n_batches else W * self._multipliers(int(batch), feature)
+            cut = None if exposure is None else _of_samples(exposure, samples, shape)
+            added = _added(of_batch, H.isel({obs: samples}), cut, feature, obs)
+            out[..., samples] = added.transpose(*LEADING, obs).to_numpy()
+        return H.copy(data=out)
+
+    def _multipliers(self, batch: int, feature: Any) -> xr.DataArray:
+        """(chain, draw, feature) draws of one batch's."""
+        multipliers = self.scale.multipliers
+        assert multipliers is not None
+        draws = [one[multipliers.variable.name].transpose(*LEADING, ...) for one in self.chains]
+        at = {draws[0].dims[2 if multipliers.transposed else 3]: batch}
+        return xr.DataArray(np.concatenate([M.isel(at).to_numpy() for M in draws]), dims=(*LEADING, feature))
+
+
+def _added(W: xr.DataArray, H: xr.DataArray, exposure: Offset | None, feature: Any, obs: Any) -> xr.DataArray:
+    """(chain, draw, obs): h_n times the sum of exposure_fn w_f over the features."""
+    sides = None if exposure is None else sides_of(exposure)
+    if exposure is None or sides is not None:
+        of_features, of_samples = (1.0, 1.0) if sides is None else (sides.of_features[:, 0], sides.of_samples[0])
+        return (W * _along(of_features, feature)).sum(feature) * H * _along(of_samples, obs)
+    table = xr.DataArray(offset_table(exposure, (W.sizes[feature], H.sizes[obs]), 1.0), dims=(feature, obs))
+    return W.dot(table, dim=feature) * H
+
+
+def _of_samples(exposure: Offset, samples: Array, shape: tuple[int, int]) -> Offset:
+    """The exposure of some samples."""
+    sides = sides_of(exposure)
+    if sides is None:
+        return np.asarray(offset_table(exposure, shape, 1.0)[:, samples])
+    return Outer(of_features=sides.of_features, of_samples=np.broadcast_to(sides.of_samples, (1, shape[1]))[:, samples])
 
 
 def _along(values: Any, dim: Any) -> Any:
@@ -216,19 +261,28 @@ def _along(values: Any, dim: Any) -> Any:
     return float(np.ravel(values)[0]) if np.size(values) == 1 else xr.DataArray(values, dims=(dim,))
 
 
-def _exposure_of(model: Any, idata: Any, weights: str, activations: str) -> Offset | None:
+def _scale_of(model: Any, idata: Any, weights: str, activations: str) -> _Scale:
     """The model's, held against the draws; InputError where it can't be summed over the features."""
     structure, group = read(model), draws_or_means(idata)
     names, exposure = (structure.W.name, structure.H.name), structure.likelihood.exposure
     if {*names} != {weights, activations}:
         got = f"one whose factors are {' and '.join(names)}"
         raise InputError("model", got, f"{weights} and {activations}", "name the factors: weights=, activations=")
-    for factor in (structure.W, structure.H):
-        if factor.name in group:
-            variable_of(group, factor.name, factor.variable_shape)
+    present = [factor for factor in (structure.W, structure.H) if factor.name in group]
+    for factor in present:
+        variable_of(group, factor.name, factor.variable_shape)
+    check_labels(group, structure, [factor.name for factor in present])
     if isinstance(exposure, Listed):
         raise InputError("model", "an exposure of listed cells alone", "one of all cells", "leave the model out")
-    return exposure if exposure is None or names == (weights, activations) else _turned(exposure)
+    is_turned, multipliers = names != (weights, activations), structure.likelihood.of_batches
+    if multipliers is not None:
+        variable_of(group, multipliers.variable.name, multipliers.variable.variable_shape)
+        if is_turned:
+            got = f"multipliers of batches of what {weights} belongs to"
+            raise InputError(
+                "model", got, f"batches of samples, of {activations}", "exchange weights= and activations="
+            )
+    return _Scale(exposure if exposure is None or not is_turned else _turned(exposure), multipliers)
 
 
 def _turned(exposure: Array | Outer) -> Array | Outer:
@@ -373,7 +427,7 @@ def _wide(table: pd.DataFrame, rows: str) -> pd.DataFrame:
     return pd.DataFrame(columns).rename_axis(None)
 
 
-def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source, is_per_batch: bool) -> str:
+def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source) -> str:
     """The README: which tables there are, and what their columns are."""
     n_draws = sum(one.sizes["draw"] for one in source.drawn)
     kept = f"{number_of(n_draws, 'draw')} in all" if n_draws > len(source.drawn) else "means, or a point, and no draws"
@@ -384,8 +438,7 @@ def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source:
         f"Written by nmf_zoo, of {whose}: {kept}.",
         "",
     ]
-    said = TABLES | ({"exposures": PER_BATCH} if is_per_batch else {})
-    said |= {"exposures": PER_EXPOSURE} if source.is_per_exposure else {}
+    said = TABLES | ({"exposures": PER_UNIT.format(source.unit)} if source.unit else {})
     lines += [f"- `{name}.{format}`: {said[name]} ({number_of(len(table), 'row')})" for name, table in tables.items()]
     lines += [
         "",

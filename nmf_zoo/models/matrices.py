@@ -14,7 +14,7 @@ import scipy.sparse
 import xarray as xr
 
 from nmf_zoo.errors import InputError, shown
-from nmf_zoo.labels import FORMER, OBS, are_counted, writable_labels
+from nmf_zoo.labels import FORMER, OBS, are_counted, flat_labels, writable_labels
 from nmf_zoo.sparse import read_sparse
 
 Array = np.ndarray
@@ -99,19 +99,12 @@ def in_order_of_samples(name: str, given: Any, own: Array) -> Any:
     """
     if isinstance(given.index, pd.RangeIndex):
         return given
-    index = given.index.to_numpy()
+    index = flat_labels(given.index)
     if given.index.is_unique and len(index) == len(own) and set(index) == set(own):
-        return given.reindex(own)
+        return given.iloc[pd.Index(index).get_indexer(own)]
     if not np.array_equal(own, np.arange(len(own))):
         check_same_labels(name, {COLUMNS: index}, {COLUMNS: own})
     return given
-
-
-def flat_labels(index: pd.Index) -> Array:
-    """Labels as an array; several levels become one text, since coords are flat."""
-    if isinstance(index, pd.MultiIndex):
-        return np.asarray([" / ".join(map(str, label)) for label in index])
-    return index.to_numpy()
 
 
 def as_matrix(name: str, given: Any) -> Array:

@@ -23,6 +23,7 @@ from nmf_zoo.plots.figure import (
 from nmf_zoo.plots.groups import Groups, draw_headings, read_groups
 from nmf_zoo.results.components import activations_and_totals
 from nmf_zoo.results.posterior import INTERVAL
+from nmf_zoo.results.run_attributes import beside_factors, where_they_are_one
 
 MOST_POINTS = 4000  # of a line: more samples are drawn as means over equal stretches
 MOST_BARS = 60  # samples that are drawn as points with intervals: more become a line with a band, or are sorted
@@ -60,7 +61,8 @@ def plot_activations(
 
     Returns
     -------
-    matplotlib Figure, a row for each component. In units of the data: the scale of H alone is the prior's business
+    matplotlib Figure, a row for each component. In units of the data, since the scale of H alone is the prior's
+    business; of a model with an exposure or multipliers of batches where these are 1, as the title then says
     """
     for name, value, allowed in (("order", order, ORDERS), ("scale", scale, SCALES)):
         check_word(name, value, allowed)
@@ -86,7 +88,9 @@ def plot_activations(
         _label_samples(grid[-1], labels, None if groups is None else groups.order)
     if groups is not None:
         draw_headings(figure, grid[0], groups.bands, (WIDTH - 1.0) / len(labels))
-    figure.suptitle(f"What each component adds to a sample: {what_is_drawn(H.sizes['draw'])}", fontsize=10)
+    unit = where_they_are_one(beside_factors(idata.attrs))
+    what = f"What each component adds to a sample {unit}".strip()
+    figure.suptitle(f"{what}: {what_is_drawn(H.sizes['draw'])}", fontsize=10)
     return figure
 
 

@@ -11,25 +11,26 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.options import names_checked
 from nmf_zoo.plots.figure import ACCENT, INK, PLACES, clear_frame, make_figure, name_row, use_dates
+from nmf_zoo.results.component_order import as_shown
 
 
 @names_checked
-def plot_filter(idata: Any, *, activations: str = "H") -> Any:
+def plot_filter(idata: Any, *, weights: str = "W", activations: str = "H") -> Any:
     """Draw a particle filter's effective numbers of particles, and its filtered beside the smoothed activations.
 
     Parameters
     ----------
     idata : result of ``nz.fit(engine="particle_em")``; its best restart is drawn
-    activations : name of H
+    weights, activations : names of the two factors
 
     Returns
     -------
     matplotlib Figure. Above, the effective number of particles at each time before resampling. Below, a row for each
-    component: filtered mean (given the samples so far, line) with a band of two standard deviations, and the smoothed
-    mean (given all samples, dotted)
+    component, in the result's order: filtered mean (given the samples so far, line) with a band of two standard
+    deviations, and the smoothed mean (given all samples, dotted)
     """
     wanted = ["ess", "resampled", f"{activations}_filtered", f"{activations}_filtered_sd", f"{activations}_mean"]
-    group = _fit_group(idata, wanted).isel(chain=0)
+    group = as_shown(idata, _fit_group(idata, wanted).isel(chain=0), weights, activations)
     mean, sd, smoothed = (group[name] for name in wanted[2:])
     component, obs = mean.dims
     labels = mean[obs].to_numpy() if obs in mean.coords else np.arange(mean.sizes[obs])

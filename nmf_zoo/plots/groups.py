@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import InputError, number_of
+from nmf_zoo.labels import flat_labels
 from nmf_zoo.plots.figure import COLOURS, INK, as_text
 
 MORE = ("#7f3c8d", "#8a6d3b", "#3b8a6d", "#a5aa99", "#b3446c", "#604e97", "#882d17", "#2b3d26", "#6d8fb3", "#b38a2b")
@@ -79,7 +80,7 @@ def _each(argument: str, given: Any, labels: np.ndarray) -> list[Any]:
         if len(repeated):
             do = "keep one row of each"
             raise InputError(argument, f"the label {str(repeated[0])!r} more than once", "each label once", do)
-        given = given.to_dict()
+        given = dict(zip(flat_labels(given.index), given, strict=True))
     if isinstance(given, Mapping):
         given = _by_time(given, labels.dtype) if labels.dtype.kind == "M" else given
         at = [label if label in given else as_text(name) for label, name in zip(own, labels, strict=True)]

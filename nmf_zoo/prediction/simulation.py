@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -13,6 +14,7 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from nmf_zoo.errors import InputError
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
+from nmf_zoo.runtime.arguments import entropy_of
 from nmf_zoo.structure import Factor, Factorisation
 
 Array = np.ndarray
@@ -20,14 +22,14 @@ MAX_CELLS = 10**8  # X is returned dense
 
 
 @names_checked
-def simulate(model: pm.Model, random_seed: int | None = None) -> xr.Dataset:
+def simulate(model: pm.Model, random_seed: Any = None) -> xr.Dataset:
     """Draw every free variable from its prior, and all cells of X given them.
 
     Parameters
     ----------
     model : pm.Model
         Any model that can be read. Data in it are ignored, except for their shape.
-    random_seed : int, optional
+    random_seed : as in :func:`~nmf_zoo.sample`
 
     Returns
     -------
@@ -44,7 +46,7 @@ def simulate(model: pm.Model, random_seed: int | None = None) -> xr.Dataset:
     structure = read(model)
     refuse_flat(model)
     refuse_large(structure)
-    seeds = np.random.SeedSequence(random_seed).spawn(2)
+    seeds = np.random.SeedSequence(entropy_of(random_seed)).spawn(2)
     values = draw_unobserved(model, structure, int(seeds[0].generate_state(1)[0]))
     values[structure.likelihood.name] = draw_data(structure, values, np.random.default_rng(seeds[1]))
     dims = dict(structure.dims) | {structure.likelihood.name: data_dims(structure)}

@@ -13,7 +13,7 @@ from nmf_zoo.plots import plot_activations, plot_components, plot_objective, plo
 from nmf_zoo.plots.figure import INK, clear_frame, make_figure
 from nmf_zoo.reports.page import paragraph, picture, table
 from nmf_zoo.reports.source import MOST_COMPONENTS, Source
-from nmf_zoo.results.component_order import component_order, describe_shown
+from nmf_zoo.results.component_order import as_shown, component_order, describe_shown
 from nmf_zoo.results.components import top_features
 from nmf_zoo.results.components_in_use import components_in_use
 from nmf_zoo.results.factor_draws import read_factors, relevances_in
@@ -134,7 +134,8 @@ def course_parts(source: Source) -> list[str]:
 
 def _plot_norms(source: Source) -> Any:
     """How a stream's components grew."""
-    norms = source.group("fit")["column_norm"].isel(chain=0).transpose("record", ...)
+    fit = as_shown(source.idata, source.group("fit").isel(chain=0), source.weights, source.activations)
+    norms = fit["column_norm"].transpose("record", ...)
     figure = make_figure(figsize=(8.0, 3.5), layout="constrained")
     axes = figure.add_subplot()
     for label, line in zip(norms[norms.dims[1]].to_numpy(), norms.to_numpy().T, strict=True):

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy.optimize import linear_sum_assignment
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, number_of
@@ -437,6 +438,27 @@ def draws_in_order(
     for at in np.flatnonzero(found["shown"].to_numpy() if chain is None else labels == chain):
         one = reordered(kept.isel(chain=slice(at, at + 1)), dims, order[[at]])
         yield with_names(one, found, dims)
+
+
+def usual_order(found: xr.Dataset, chain: Any) -> Array:
+    """(K,) the components of a chain as they were drawn, in the order of ``found``, which most of its draws have."""
+    orders = found["order"].sel(chain=chain).to_numpy()
+    times = np.sum(orders[:, :, None] == np.arange(orders.shape[1]), axis=0)
+    return np.asarray(linear_sum_assignment(-times)[1])
+
+
+def as_shown(idata: Any, group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
+    """One chain's variables of another group than the draws, components in order and under the names of the result.
+
+    They are in the order in which they were drawn, also where draws have been aligned since.
+    """
+    found = component_order(idata, weights, activations)
+    if found is None:
+        return group
+    dims = factor_dims(draws_or_means(idata), weights, activations)
+    raw = _compat.group(idata, REPORT) if is_aligned(idata) else found
+    order = usual_order(raw, group["chain"].item())
+    return with_names(group.isel({dim: order for dim in {dims.component, dims.own} if dim in group.dims}), found, dims)
 
 
 def with_names(group: xr.Dataset, order: xr.Dataset, dims: FactorDims) -> xr.Dataset:

@@ -16,7 +16,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.numerics.cells import cell_rates
-from nmf_zoo.labels import are_counted
+from nmf_zoo.labels import are_counted, flat_labels, in_words
 from nmf_zoo.results.groups import Axis, axes_of
 from nmf_zoo.results.modes import weighed_modes
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
@@ -228,7 +228,7 @@ def check_labels(group: xr.Dataset, structure: Factorisation, names: Iterable[st
         found = group.variables[dim].to_numpy() if dim in dims and dim in group.coords else labels
         if np.array_equal(found, labels) or are_counted(found) or are_counted(labels):
             continue
-        if [str(label) for label in found] != [str(label) for label in labels]:
+        if [in_words(label) for label in found] != [in_words(label) for label in labels]:  # dates of a file are text
             do = f"give the model it came from, or sort the result: idata.sel({dim}=[...])"
             raise InputError(
                 "idata", f"labels of {dim!r} that differ from the model's", "the model's, in its order", do
@@ -248,7 +248,10 @@ def positions_of(axis: Axis, name: str, labels: Any) -> Array:
     """Positions of labels on an axis; all when None."""
     if labels is None:
         return np.arange(len(axis.labels))
-    wanted = np.atleast_1d(np.asarray(labels))
+    several = (
+        [labels] if np.ndim(labels) == 0 else labels if isinstance(labels, list | pd.Index) else np.asarray(labels)
+    )
+    wanted = flat_labels(pd.Index(several))
     found = pd.Index(axis.labels).get_indexer_for(wanted)
     if not wanted.size or np.any(found < 0):
         missing = [str(label) for label in wanted[: len(found)][found[: len(wanted)] < 0][:5]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +14,8 @@ from nmf_zoo.structure import Factorisation
 
 MODEL, GRAPH = "model", "model_graph"
 MOST_TEXT = 8000  # characters of an attribute on the model: files hold attributes of up to 64 kB
+EXPOSURE, MULTIPLIERS = "the exposure", "the multipliers of batches"
+BESIDE_FACTORS = {EXPOSURE: "exposure * (", MULTIPLIERS: ", multipliers="}  # by name, what the declaration says of it
 
 
 def run_attributes(engine: str, options: Any, entropy: Any, seconds: float, status: str) -> dict[str, Any]:
@@ -32,6 +35,16 @@ def model_attributes(structure: Factorisation) -> dict[str, str]:
     """The declaration as :func:`~nmf_zoo.describe` tells it, and its graph as JSON; none that is very long."""
     texts = {MODEL: describe(structure), GRAPH: graph_to_text(make_graph(structure))}
     return {name: text for name, text in texts.items() if len(text) <= MOST_TEXT}
+
+
+def beside_factors(attrs: Mapping[Any, Any]) -> list[str]:
+    """What multiplies W H in the model that a result says it is of: W H is in units of the data where it is 1."""
+    return [name for name, words in BESIDE_FACTORS.items() if words in str(attrs.get(MODEL))]
+
+
+def where_they_are_one(names: list[str]) -> str:
+    """``where the exposure and the multipliers of batches are 1``; nothing of none."""
+    return f"where {' and '.join(names)} {'are' if names != [EXPOSURE] else 'is'} 1" if names else ""
 
 
 def _as_number(value: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 import pymc as pm
-import scipy.optimize
 import scipy.sparse
 import xarray as xr
 
@@ -20,10 +19,10 @@ from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
 from nmf_zoo.inference.shared.multiplied import without_multipliers
 from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
-from nmf_zoo.labels import are_counted, writable_labels
+from nmf_zoo.labels import are_counted, flat_labels
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
-from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, flat_labels, read_labels, read_mask
+from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, read_labels, read_mask
 from nmf_zoo.models.offsets import is_pair, read_array
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
@@ -32,6 +31,7 @@ from nmf_zoo.results.component_order import (
     draws_in_order,
     known_of_components,
     require_as_drawn,
+    usual_order,
 )
 from nmf_zoo.results.posterior import (
     LEADING,
@@ -375,21 +375,15 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
         (one,) = draws_in_order(named, chosen, W.name, structure.H.name, names=needed)
         labels = one[component].to_numpy()
         if known_of_components(structure.H.prior, structure.rank):
-            order = _usual_order(component_order(named, W.name, structure.H.name), chosen)
+            found = component_order(named, W.name, structure.H.name)
+            assert found is not None  # W has draws
+            order = usual_order(found, chosen)
         one = with_middle_multipliers(structure, one)
     values = {name: mean_over_draws(one[name].transpose(*LEADING, ...)[0]).to_numpy() for name in needed}
     for unknown in structure.H.unknowns:
         if isinstance(unknown, PartlyKnown) and not W.is_fixed:
             values[unknown.name] = unknown.entries(values[unknown.name][:, None])
     return _OrderedMeans(values if W.is_fixed else values | {W.name: W.orient(values[W.name])}, labels, order)
-
-
-def _usual_order(found: xr.Dataset | None, chain: Any) -> Array:
-    """(K,) the components of a chain in order, which most of its draws have."""
-    assert found is not None  # W has draws
-    orders = found["order"].sel(chain=chain).to_numpy()
-    times = np.sum(orders[:, :, None] == np.arange(orders.shape[1]), axis=0)
-    return np.asarray(scipy.optimize.linear_sum_assignment(-times)[1])
 
 
 def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tuple[Any, str]:
@@ -505,7 +499,7 @@ def _rows_in_order(
 def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, Any]:
     """The rows' labels if there are some; a DataArray comes back with its features first."""
     if isinstance(X_new, pd.DataFrame):
-        return _as_declared(X_new.index), X_new, mask
+        return pd.Index(flat_labels(X_new.index)), X_new, mask
     if not isinstance(X_new, xr.DataArray) or X_new.ndim != 2:
         return None, X_new, mask
     if dim in X_new.dims:
@@ -513,12 +507,7 @@ def _row_labels(X_new: Any, mask: Any, dim: str) -> tuple[pd.Index | None, Any, 
     if isinstance(mask, xr.DataArray):
         mask = read_labels(mask)[0]
     rows = X_new.dims[0]
-    return (_as_declared(X_new.indexes[rows]) if rows in X_new.indexes else None), X_new, mask
-
-
-def _as_declared(index: pd.Index) -> pd.Index:
-    """Labels in the form that a model gives to those of its own rows."""
-    return pd.Index(writable_labels(ROWS, flat_labels(index)))
+    return (pd.Index(flat_labels(X_new.indexes[rows])) if rows in X_new.indexes else None), X_new, mask
 
 
 def _check_labels(index: pd.Index, feature: Axis) -> None:

@@ -75,7 +75,8 @@ def stability(
     Returns
     -------
     Dataset with, by (rank, restart), ``heldout`` (log-likelihood of the held-out part, of "holdout"), ``error`` (minus
-    the log-likelihood of what was fitted at the posterior means of W and H, per observed cell, in nats), ``seconds``
+    the log-likelihood of what was fitted at the posterior means of W, H and X's parameters, per observed cell, in
+    nats), ``seconds``
     and ``status``. By (rank, component), NaN beyond the rank, the most reproducible first: ``reproducibility``, the
     share of the fits in which the component came again (its column of W has a cosine of 0.9 to the mean one and is
     nearer to it than to any other by 0.05, and it is in use: at least 5 % of the size of the largest); ``share`` of all
@@ -243,16 +244,17 @@ class _Shelf:
 
 
 class _RunningMeans:
-    """Means of W and H over draws that pass by."""
+    """Means of W, H and all unknowns over draws that pass by."""
 
     def __init__(self) -> None:
-        self._n, self._values = 0, dict[str, Array]()
+        self._n, self._values = 0, dict[str, Any]()
         self._W: Any = 0.0
         self._H: Any = 0.0
 
     def of(self, draws: Iterable[Draw]) -> Iterator[Draw]:
         for draw in draws:
-            self._n, self._values = self._n + 1, draw.values
+            self._n += 1
+            self._values = {name: self._values.get(name, 0.0) + value for name, value in draw.values.items()}
             self._W, self._H = self._W + draw.W, self._H + draw.H
             yield draw
 
@@ -265,11 +267,12 @@ class _RunningMeans:
         return np.asarray(self._H / self._n)
 
     def error(self, structure: Factorisation) -> float:
-        """Minus the mean log-likelihood of an observed cell; unknowns beside W and H are those of the last draw."""
+        """Minus the mean log-likelihood of an observed cell at the means."""
         n_cells = structure.data.observed_values.size
         if structure.data.is_complete:
             n_cells = structure.shape[0] * structure.shape[1]
-        return -structure.log_likelihood(self.W, self.H, self._values) / n_cells
+        values = {name: np.asarray(total / self._n) for name, total in self._values.items()}
+        return -structure.log_likelihood(self.W, self.H, values) / n_cells
 
 
 def resampled(structure: Factorisation, key: np.uint64) -> Factorisation:

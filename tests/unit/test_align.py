@@ -282,6 +282,45 @@ def test_summarising_raw_draws_says_what_to_do():
         nz.summarise_components(shuffled()[0])
 
 
+def labelled(idata, features, obs):
+    """The result with these labels of its features and samples, in the order of the array."""
+    named = group(idata).assign_coords(feature=features, obs=obs)
+    return _compat.inference_data({"posterior": named}, {})
+
+
+FEATURES, DAYS = [f"gene {f}" for f in range(F)], np.arange("2020-01-01", "2020-01-10", dtype="datetime64[D]")
+
+
+@pytest.mark.parametrize("form", [lambda ref: ref, lambda ref: ref.transpose(), dict, lambda ref: ref[["W"]]])
+def test_features_and_samples_of_a_reference_go_by_their_labels(form):
+    ours = labelled(shuffled()[0], FEATURES, DAYS)
+    means = group(nz.align(ours))[["W", "H"]].mean(("chain", "draw"))
+    backwards = means.isel(feature=slice(None, None, -1), obs=np.roll(np.arange(N), 4))
+    expected = group(nz.align(ours, form(means)), "alignment")["cosine"]
+    found = group(nz.align(ours, form(backwards)), "alignment")["cosine"]
+    assert expected.mean() > 0.97
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_result_in_another_order_is_a_reference():
+    ours, other = labelled(shuffled()[0], FEATURES, DAYS), group(labelled(shuffled(seed=5)[0], FEATURES, DAYS))
+    turned = _compat.inference_data(
+        {"posterior": other.isel(feature=[3, 1, 2, 0, 6, 5, 4], obs=slice(None, None, -1))}, {}
+    )
+    report = group(nz.align(ours, turned), "alignment")
+    assert report["cosine"].min() > 0.95
+    tables = {"W": group(nz.align(turned))["W"].mean(("chain", "draw")).to_pandas()}
+    assert group(nz.align(ours, tables), "alignment")["cosine"].min() > 0.95
+
+
+def test_a_reference_of_other_features_is_refused():
+    ours, (W, H) = labelled(shuffled()[0], FEATURES, DAYS), truth()
+    other = xr.Dataset({"W": (DIMS["W"], W), "H": (DIMS["H"], H)}, {"feature": FEATURES, "obs": np.roll(DAYS + 1, 1)})
+    with pytest.raises(InputError, match="reference: got H with other labels of 'obs'; expected those of the draws"):
+        nz.align(ours, other)
+    assert group(nz.align(ours, {"W": other["W"]}), "alignment")["cosine"].min() > 0.95
+
+
 def test_a_result_is_a_reference():
     idata, _ = shuffled()
     table = nz.summarise_components(nz.align(shuffled(seed=5)[0], reference=idata))

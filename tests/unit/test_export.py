@@ -112,6 +112,39 @@ def test_exposures_in_units_of_the_data(here, name):
     np.testing.assert_allclose(found, (whole * (W @ H)).sum(axis=1).mean(axis=0), rtol=1e-9)
 
 
+@pytest.mark.parametrize(("name", "reference"), [(None, None), ("both", "late"), ("cells", None)])
+def test_exposures_of_batches_in_units_of_the_data(here, name, reference):
+    """The multipliers of a sample's batch are in what components add to it."""
+    exposure, batch = EXPOSURES.get(name), ["late", "early", "late", "early", "early", "late"]
+    batches = nz.Batches(labels=batch, reference=reference, shape=2.0)
+    model = nz.gamma_nmf(X, 2, alpha_w=0.5, exposure=exposure, batch=batches)
+    fitted = nz.fit(model=model, engine="vb", draws=5, max_iter=30, search=None, random_seed=1, quiet=True)
+    said = "where the multipliers of batches are 1" if name is None else "where the exposure and the multipliers of"
+    with pytest.warns(nz.NmfZooWarning, match=f"{said}.* not in units of the data: give the model"):
+        nz.export(fitted, "plain")
+    assert said in Path("plain/README.md").read_text(encoding="utf-8")
+    nz.export(fitted, "tables", model=model)
+    posterior = _compat.group(fitted, "posterior").isel(chain=0)
+    means = exposure[0] * exposure[1] if name == "both" else 1.0 if name is None else exposure
+    means = means * (posterior["W"].to_numpy() @ posterior["H"].to_numpy())
+    M = posterior["M"]
+    labels = M[M.dims[2]].to_numpy().tolist()
+    for sample, label in enumerate(batch):
+        means[:, :, sample] *= M.to_numpy()[..., labels.index(label)] if label in labels else 1.0
+    found = pd.read_csv("tables/exposures.csv", parse_dates=["sample"]).groupby("sample")["mean"].sum()
+    np.testing.assert_allclose(found, means.sum(axis=1).mean(axis=0), rtol=1e-9)
+
+
+def test_a_model_without_what_the_result_had_is_said(here):
+    fitted = nz.fit(model=nz.gamma_nmf(X, 2, exposure=3.0), engine="em", max_iter=3, search=None, quiet=True)
+    with pytest.warns(nz.NmfZooWarning, match="where the exposure is 1"):
+        nz.export(fitted, "tables", model=nz.gamma_nmf(X, 2))
+    with pytest.raises(nz.InputError, match="idata: got labels of 'obs' that differ from the model's"):
+        nz.export(fitted, "turned", model=nz.gamma_nmf(X.iloc[:, ::-1], 2, exposure=3.0))
+    title = nz.plot_activations(fitted).get_suptitle()
+    assert title.startswith("What each component adds to a sample where the exposure is 1: ")
+
+
 @pytest.mark.parametrize("name", ["a number", "both", "cells"])
 def test_exposures_of_samples_in_rows(here, name):
     """A model of X with samples in its rows, whose second factor has the weights."""
@@ -277,8 +310,9 @@ def in_batches():
 
 
 def test_every_other_unknown_is_exported_with_its_labels(here):
-    found = nz.sample(10, tune=10, chains=2, start="random", random_seed=1, quiet=True, model=in_batches())
-    folder = nz.export(found, "tables")
+    model = in_batches()
+    found = nz.sample(10, tune=10, chains=2, start="random", random_seed=1, quiet=True, model=model)
+    folder = nz.export(found, "tables", model=model)
     table = pd.read_csv(folder / "parameters.csv")
     shown = component_order(found)["shown"].to_numpy()
     M = _compat.group(found, "posterior")["M"].to_numpy()[shown]
@@ -295,9 +329,8 @@ def test_every_other_unknown_is_exported_with_its_labels(here):
     np.testing.assert_allclose(relevance["mean"], whole.mean(axis=(0, 1)))
     readme = (folder / "README.md").read_text(encoding="utf-8")
     assert "| other_batch | label along this dim of the model |" in readme
-    assert "before its features are multiplied by those of its batch" in readme
     assert ",1," in (folder / "parameters.csv").read_text(encoding="utf-8")  # and not 1.0
-    nz.export(found, "tables", overwrite=True)
+    nz.export(found, "tables", model=model, overwrite=True)
 
 
 OTHERS = {
@@ -335,6 +368,7 @@ def test_a_point_has_parameters_and_imputed_cells_have_none(here):
 def test_a_table_of_parameters_is_read_back_from_parquet(here):
     pytest.importorskip("pyarrow")
     how = {"engine": "em", "max_iter": 3, "search": None, "random_seed": 1, "quiet": True}
-    found = nz.fit(nz.gamma_nmf(X, 2, batch=["x", "y", "z"] * 2), **how)
-    table = pd.read_parquet(nz.export(found, "tables", format="parquet") / "parameters.parquet")
+    model = nz.gamma_nmf(X, 2, batch=["x", "y", "z"] * 2)
+    folder = nz.export(nz.fit(model, **how), "tables", format="parquet", model=model)
+    table = pd.read_parquet(folder / "parameters.parquet")
     assert table["batch"].tolist() == ["x", "y", "z"] * 4

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 import xarray as xr
 
+import nmf_zoo as nz
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.models import MODELS, gamma_nmf, gap, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import check_inputs
@@ -189,8 +190,9 @@ def test_levels_become_one_label():
         (pd.interval_range(0, 3), ["(0, 1]", "(1, 2]", "(2, 3]"]),
         (pd.Index([("a", 1), ("b", 2), "c"], tupleize_cols=False), ["('a', 1)", "('b', 2)", "c"]),
         ([2**70, 1, 2], [str(2**70), "1", "2"]),
-        ([1, "a", 2.5], [1, "a", 2.5]),
+        ([1, "a", 2.5], ["1", "a", "2.5"]),
         (["\ttabs", "and\nlines", "are text"], ["\ttabs", "and\nlines", "are text"]),
+        ([None, "b", 2.5], ["None", "b", "2.5"]),
     ],
 )
 def test_labels_that_no_file_holds_become_text(labels, expected):
@@ -229,6 +231,34 @@ def test_dates_and_times_stay_what_they_are(labels):
     found = check(FRAME, coords={"feature": labels}).coords["feature"]
     assert found.dtype.kind == "M"
     np.testing.assert_array_equal(found, DAYS)
+
+
+INDEXES = {
+    "dates": pd.Index([dt.date(2020, month, 1) for month in (3, 1, 2, 4)]),
+    "periods": pd.period_range("2020-01", periods=N, freq="M"),
+    "times in a zone": pd.date_range("2020-01-01", periods=N, tz="Europe/Berlin"),
+    "intervals": pd.interval_range(0, N),
+    "levels": pd.MultiIndex.from_tuples([("a", 2), ("a", 1), ("b", 1), ("b", 2)]),
+    "several kinds": pd.Index([1, "a", 2.5, "b"], dtype=object),
+}
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_labels_of_every_kind_are_those_of_x_in_other_arguments(kind):
+    """What stands beside X with its very labels is not refused, and goes by them where any order does."""
+    index, order, numbers = INDEXES[kind], [2, 0, 3, 1], np.array([1.0, -1.0, 2.0, 5.0])
+    table = FRAME.set_axis(index, axis=1)
+    design, batch = pd.DataFrame({"u": numbers}, index=index), pd.Series(list("pqqp"), index=index)
+    model = gamma_nmf(table, 2, design=design.iloc[order], batch=batch.iloc[order], exposure=design["u"] ** 2)
+    read = nz.read(model)
+    np.testing.assert_array_equal(read.H.prior.covariates.design[:, 0], numbers)
+    np.testing.assert_array_equal(read.likelihood.of_batches.batch, [0, 1, 1, 0])
+    errors = normal_nmf(table, 2, sigma=table + 0.5, known_h=pd.DataFrame([numbers**2], columns=index).iloc[:, order])
+    np.testing.assert_array_equal(errors["sigma"].get_value(), X + 0.5)
+    np.testing.assert_array_equal(nz.read(errors).H.known.values[0], numbers**2)
+    known = pd.DataFrame({"k": numbers**2}, index=index)
+    turned = nz.read(poisson_nmf(table.T, 2, known=known.iloc[order]))
+    np.testing.assert_array_equal(turned.W.known.values[:, 0], numbers**2)
 
 
 # -- said once ---------------------------------------------------------------------------------------------------

@@ -195,6 +195,20 @@ def test_streams(tmp_path, saved_pictures):
         assert n_pictures(page) == 2
 
 
+def test_sums_of_a_stream_have_the_numbers_of_its_components():
+    """By the size of W's columns, where the stream itself has the smaller one first."""
+    stream = nz.stream(nz.gap(None, rank=2, shape=(5, 2)), random_seed=1)
+    stream.update(X)
+    result = stream.result()
+    sums = stream.W.sum("feature").to_numpy()
+    drawn = pictures._plot_norms(source.Source(result, None, None, "W", "H", None)).axes[0]
+    shown = {int(text.get_text()): text.xy[1] for text in drawn.texts}
+    assert shown == pytest.approx(dict(enumerate(np.sort(sums)[::-1])))
+    named = nz.name_components(result, {0: "large"})
+    drawn = pictures._plot_norms(source.Source(named, None, None, "W", "H", None)).axes[0]
+    assert [text.get_text().strip() for text in drawn.texts] == ["large", "1"]
+
+
 def test_moments(tmp_path, model):
     kept = nz.sample(model=model, keep="moments", **QUICK)
     for args in ((), (model,)):

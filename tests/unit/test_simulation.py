@@ -5,8 +5,10 @@ import pymc as pm
 import pytensor
 import pytest
 import scipy.sparse
+import xarray as xr
 
 import nmf_zoo as nz
+from nmf_zoo.errors import InputError
 from nmf_zoo.prediction.simulation import simulate
 from tests.sizes import size
 
@@ -34,6 +36,14 @@ def test_every_layout_is_drawn_whole(layout):
     mean = exposure * (drawn["W"].values @ drawn["H"].values) + background
     chi_square = np.sum((drawn["X"].values - mean) ** 2 / mean)
     assert abs(chi_square - mean.size) < 5 * np.sqrt(np.sum(2 + 1 / mean))  # its variance is exactly this
+
+
+def test_seeds_of_every_kind():
+    model = nz.gamma_nmf(None, 1, shape=(2, 3))
+    for seed in (np.random.default_rng, lambda start: [start, 5], np.int64):
+        xr.testing.assert_identical(nz.simulate(model, random_seed=seed(3)), nz.simulate(model, random_seed=seed(3)))
+    with pytest.raises(InputError, match="random_seed: got -1; expected a non-negative integer"):
+        nz.simulate(model, random_seed=-1)
 
 
 def test_same_seed_same_draw():

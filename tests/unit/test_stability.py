@@ -9,13 +9,15 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import xarray as xr
+from scipy.stats import nbinom
 
 import nmf_zoo as nz
 from nmf_zoo.diagnostics.clusters import cluster_components
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
-from nmf_zoo.workbench.stability import _Replicates, resampled
+from nmf_zoo.results.posterior import Draw
+from nmf_zoo.workbench.stability import _Replicates, _RunningMeans, resampled
 
 RNG = np.random.default_rng(1)
 PROFILES = RNG.gamma(0.3, 1.0, (30, 3))
@@ -291,3 +293,17 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
             nz.stability(checkpoint=tmp_path / "run", **how)
     with pytest.raises(InputError, match=r"checkpoint: got 3; expected the path of a folder"):
         nz.stability(X, [2], 2, checkpoint=3)
+
+
+def test_the_error_is_that_of_all_means():
+    """The parameters of X's law, too, are means over the draws, and not those of the last one."""
+    counts = X[:4, :5]
+    structure = nz.read(nz.negative_binomial_nmf(counts, 1))
+    draws = [
+        Draw(np.full((4, 1), w), np.full((1, 5), h), {"alpha": np.float64(alpha)}, (0, i), (0, i))
+        for i, (w, h, alpha) in enumerate([(1.0, 2.0, 0.5), (3.0, 4.0, 9.5)])
+    ]
+    means = _RunningMeans()
+    assert len(list(means.of(draws))) == 2
+    expected = -nbinom.logpmf(counts, 5.0, 5.0 / (5.0 + 2.0 * 3.0)).mean()
+    assert means.error(structure) == pytest.approx(expected, rel=1e-12)

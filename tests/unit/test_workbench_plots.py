@@ -142,14 +142,22 @@ def test_powers_are_drawn_in_decades():
     assert all(axes.get_yscale() == "log" for axes in samples)
 
 
-def test_a_filter_shows_its_particles_and_each_component():
-    model = nz.hmm_nmf(X, 2, chain=nz.BasisChain(0.9, 0.8), background=0.1)
-    engine = nz.ParticleEM(particles=50)
-    idata = nz.fit(model=model, engine=engine, max_iter=2, draws=20, tol=0, random_seed=1, quiet=True)
-    above, *rows = nz.plot_filter(idata).axes
-    assert len(rows) == 2
-    np.testing.assert_array_equal(above.lines[0].get_ydata(), idata["fit"]["ess"].to_numpy()[0])
-    np.testing.assert_array_equal(rows[1].lines[0].get_ydata(), idata["fit"]["H_filtered"].to_numpy()[0, 1])
+def test_a_filter_shows_its_particles_and_each_component_in_order():
+    """The second component is the larger one, so that it is the first of every picture, under its name."""
+    counts = [[0, 3, 2, 0, 0, 3], [9, 8, 0, 9, 8, 0], [7, 9, 0, 8, 9, 0]]
+    model = nz.hmm_nmf(counts, 2, chain=nz.BasisChain(0.9, 0.8), background=0.1)
+    start = {"W": np.array([[3.0, 0.1], [0.1, 9.0], [0.1, 8.0]])}
+    how = {"max_iter": 1, "draws": 20, "tol": 0, "random_seed": 1, "quiet": True, "search": None}
+    idata = nz.fit(model=model, engine=nz.ParticleEM(particles=50), initvals=start, **how)
+    fit = idata["fit"]
+    assert np.all(idata["components"]["order"].to_numpy() == [1, 0])
+    above, *rows = nz.plot_filter(nz.name_components(idata, {0: "large"})).axes
+    np.testing.assert_array_equal(above.lines[0].get_ydata(), fit["ess"].to_numpy()[0])
+    assert [axes.get_ylabel() for axes in rows] == ["large", "1"]
+    for result in (idata, nz.align(idata)):
+        above, *rows = nz.plot_filter(result).axes
+        shown = np.array([axes.lines[0].get_ydata() for axes in rows])
+        np.testing.assert_array_equal(shown, fit["H_filtered"].to_numpy()[0, ::-1])
 
 
 @pytest.mark.parametrize(
