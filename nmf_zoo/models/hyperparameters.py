@@ -20,9 +20,9 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError, not_one_of
-from nmf_zoo.labels import OBS, hint_of, writable_labels
+from nmf_zoo.labels import OBS, are_counted, hint_of, writable_labels
 from nmf_zoo.models.inputs import Inputs, current_model
-from nmf_zoo.models.matrices import as_float_array, check_broadcast, check_same_labels, read_along, span
+from nmf_zoo.models.matrices import COLUMNS, ROWS, as_float_array, check_broadcast, check_same_labels, read_along, span
 
 WEIGHTS = ("feature", "component")
 ACTIVATIONS = ("component", OBS)
@@ -173,6 +173,10 @@ def labelled_numbers(name: str, value: Any, dims: tuple[str, ...], inputs: Input
     """Numbers along these dims, which have the model's labels in its order if they are labelled."""
     value, own = read_along(value, dims)
     found = {dim: writable_labels(dim, labels) for dim, labels in own.items() if len(labels) > 1}
+    for dim in (ROWS, COLUMNS) if inputs.observed is None else ():
+        if dim in found and are_counted(inputs.coords[dim]) and not are_counted(found[dim]):
+            expected = "none where neither data nor coords= have some: data to come could not be held against them"
+            raise InputError(name, f"labels of {dim!r}", expected, f"give coords={{{dim!r}: ...}} as well")
     check_same_labels(name, found, inputs.coords, "the model")
     return as_float_array(name, value)
 

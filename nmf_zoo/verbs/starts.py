@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,6 +13,8 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import names, resolve_engine, verdict
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.labels import writable_labels
+from nmf_zoo.models.matrices import check_same_labels, read_along
 from nmf_zoo.results.beginnings import BY_SEARCH, EACH, ONE, OPTIMUM_OF_CHAIN, RANDOM, START, beginning_of
 from nmf_zoo.results.beginnings import SEARCH as SEARCH_GROUP
 from nmf_zoo.results.posterior import posterior_group
@@ -46,27 +49,36 @@ KEPT = {  # of a search, in the checkpoint of a run
 }
 
 
-def starts_of(initvals: Any, structure: Factorisation, chains: int) -> Any:
-    """``initvals`` as they are, or of a result one mapping per chain.
+def starts_of(initvals: Any, structure: Factorisation, chains: int, without: Collection[str] = ()) -> Any:
+    """``initvals`` as they are, or of a result one mapping per chain, ``without`` some of the variables.
 
     Of a fit draws of its best restart, so that all chains start in one mode and none where another does; where it found
     one point, all there. Of chains their last draws, in turn.
     """
     if not isinstance(initvals, _compat.INFERENCE_DATA):
+        for start in initvals if isinstance(initvals, list | tuple) else [initvals]:
+            check_start_labels(structure, start)
         return initvals
     posterior = posterior_group(initvals)
-    found = [name for name in variable_shapes(structure) if name in posterior]
+    found = [name for name in variable_shapes(structure) if name in posterior and name not in without]
     if not found:
         got, expected = f"a result with {list(posterior.data_vars)}", f"some of {list(variable_shapes(structure))}"
         raise InputError("initvals", got, expected)
     is_fit = "fit" in _compat.group_names(initvals)
     n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
     places = [(0, i % n_draws) if is_fit else (i % n_chains, n_draws - 1) for i in range(chains)]
-    return [{name: _at(posterior[name], *place) for name in found} for place in places]
+    starts = [{name: posterior[name].isel(chain=chain, draw=draw) for name in found} for chain, draw in places]
+    check_start_labels(structure, starts[0])
+    return [{name: array.to_numpy() for name, array in start.items()} for start in starts]
 
 
-def _at(variable: Any, chain: int, draw: int) -> Array:
-    return np.asarray(variable.isel(chain=chain, draw=draw).to_numpy(), dtype=np.float64)
+def check_start_labels(structure: Factorisation, start: Any) -> None:
+    """Values go by position, so that labels in another order than the model's are an error; counts say nothing."""
+    for key, value in start.items() if isinstance(start, Mapping) else ():
+        name = str(getattr(key, "name", key))
+        labels = read_along(value, structure.dims.get(name, ()))[1]
+        found = {dim: writable_labels(dim, own) for dim, own in labels.items()}
+        check_same_labels(f"initvals[{name!r}]", found, structure.coords, "the model")
 
 
 def beginnings(
