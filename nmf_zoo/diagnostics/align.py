@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, not_one_of
+from nmf_zoo.labels import are_counted
 from nmf_zoo.results.component_order import GROUP, REPORT, component_order, reordered, with_names
 from nmf_zoo.results.factor_draws import FactorDraws, factor_dims, read_factors
 from nmf_zoo.results.matching import (
@@ -97,7 +99,7 @@ def align(
         assert own is not None  # the factors have been read
         chosen, (order, cosine) = _in_own_order(own["order"].to_numpy(), best_chain(idata), factors)
     else:
-        chosen = _given_reference(reference, factors)
+        chosen = _given_reference(reference, group, factors)
         order, cosine = match(factors.draws, chosen, known_components(factors.draws))
     factor = column_sums(factors.draws) if scale == "unit_sum" else np.ones(order.shape)
     dims = factor_dims(group, weights, activations)
@@ -133,22 +135,43 @@ def _in_own_order(order: np.ndarray, best: int, factors: FactorDraws) -> tuple[C
     return chosen, Matching(order, cosines_of_matches(factors.draws, chosen, order))
 
 
-def _given_reference(reference: Any, factors: FactorDraws) -> Components:
-    """The user's, with the shape of the draws."""
+def _given_reference(reference: Any, group: xr.Dataset, factors: FactorDraws) -> Components:
+    """The user's, with the shape of the draws, and their labels where it has some."""
     names = factors.weights, factors.activations
     if isinstance(reference, _compat.INFERENCE_DATA):
-        aligned = align(reference, weights=names[0], activations=names[1])
-        found = mean_over(read_factors(_compat.group(aligned, "posterior"), *names).draws, axis=(0, 1))
+        theirs = _compat.group(align(reference, weights=names[0], activations=names[1]), "posterior")
+        read = read_factors(theirs, *names)
+        found = mean_over(read.draws, axis=(0, 1))
+        labels = [theirs.indexes.get(dim) for dim in (read.feature, read.obs)]
     elif isinstance(reference, Mapping | xr.Dataset) and names[0] in reference:
-        W, H = (np.asarray(reference[name], dtype=np.float64) if name in reference else None for name in names)
+        given = [reference[name] if name in reference else None for name in names]
+        W, H = (None if array is None else np.asarray(array, dtype=np.float64) for array in given)
         assert W is not None
         found = Components(W, H)
+        labels = [_labels_along(array, axis) for axis, array in enumerate(given)]
     else:
         raise InputError("reference", type(reference).__name__, f"a result, or a mapping with {' and '.join(names)}")
-    for name, given, drawn in zip(names, found, factors.draws, strict=True):
-        if given is not None and drawn is not None and given.shape != drawn.shape[2:]:
-            raise InputError("reference", f"{name} of shape {given.shape}", f"{drawn.shape[2:]}, that of the draws")
+    for name, own, drawn in zip(names, found, factors.draws, strict=True):
+        if own is not None and drawn is not None and own.shape != drawn.shape[2:]:
+            raise InputError("reference", f"{name} of shape {own.shape}", f"{drawn.shape[2:]}, that of the draws")
+    for dim, index in zip((factors.feature, factors.obs), labels, strict=True):
+        _check_labels(dim, index, group.indexes.get(dim))
     return found
+
+
+def _labels_along(array: Any, axis: int) -> pd.Index | None:
+    """Of the features of W (axis 0) or the samples of H (axis 1), where they are labelled."""
+    if isinstance(array, pd.DataFrame):
+        return array.axes[axis]
+    return array.indexes.get(array.dims[axis]) if isinstance(array, xr.DataArray) and array.ndim == 2 else None
+
+
+def _check_labels(dim: Any, found: pd.Index | None, expected: pd.Index | None) -> None:
+    """Rows and columns go by position, so that labels that say otherwise are an error; 0, 1, 2, ... say nothing."""
+    if found is None or expected is None or found.equals(expected) or are_counted(found) or are_counted(expected):
+        return
+    do = f"sort it, reference.sel({dim}=[...]), or, of other samples, give W alone, reference={{'W': ...}}"
+    raise InputError("reference", f"labels of {dim!r} that differ from the draws'", "theirs, in their order", do)
 
 
 def _rescaled(group: xr.Dataset, factors: FactorDraws, factor: np.ndarray) -> xr.Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -277,6 +278,28 @@ def test_bad_arguments(how, message):
 def test_summarising_raw_draws_says_what_to_do():
     with pytest.raises(InputError, match=r"draws that are not aligned.*call nz.align\(idata\) first"):
         nz.summarise_components(shuffled()[0])
+
+
+def test_a_reference_goes_by_the_labels_of_the_draws():
+    names = [f"g{row}" for row in range(F)]
+    idata, other = (with_coords(shuffled(seed=seed)[0], feature=names) for seed in (1, 5))
+    means = group(nz.align(other))[["W", "H"]].mean(("chain", "draw"))
+    expected = nz.align(idata, means)
+    for reference in (
+        with_coords(other, feature=names[::-1]),
+        means.assign_coords(feature=names[::-1]),
+        means.assign_coords(obs=[f"s{column}" for column in range(N)]),
+        {"W": pd.DataFrame(means["W"].to_numpy(), names[::-1])},
+    ):
+        ours = with_coords(idata, obs=[f"s{column}" for column in range(N)[::-1]])
+        with pytest.raises(InputError, match="reference: got labels of '(feature|obs)' that differ from the draws'"):
+            nz.align(ours, reference)
+    of_table = nz.align(idata, {"W": pd.DataFrame(means["W"].to_numpy(), names), "H": means["H"]})
+    np.testing.assert_array_equal(group(of_table)["W"], group(expected)["W"])
+
+
+def with_coords(idata, **labels):
+    return _compat.inference_data({"posterior": group(idata).assign_coords(labels)}, {})
 
 
 def test_a_result_is_a_reference():
