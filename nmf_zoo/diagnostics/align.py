@@ -144,7 +144,7 @@ def _given_reference(reference: Any, group: xr.Dataset, factors: FactorDraws) ->
         found = mean_over(read.draws, axis=(0, 1))
         labels = [theirs.indexes.get(dim) for dim in (read.feature, read.obs)]
     elif isinstance(reference, Mapping | xr.Dataset) and names[0] in reference:
-        given = [reference[name] if name in reference else None for name in names]
+        given = [reference.get(name) for name in names]
         W, H = (None if array is None else np.asarray(array, dtype=np.float64) for array in given)
         assert W is not None
         found = Components(W, H)

@@ -292,7 +292,7 @@ def test_a_reference_goes_by_the_labels_of_the_draws():
         {"W": pd.DataFrame(means["W"].to_numpy(), names[::-1])},
     ):
         ours = with_coords(idata, obs=[f"s{column}" for column in range(N)[::-1]])
-        with pytest.raises(InputError, match="reference: got labels of '(feature|obs)' that differ from the draws'"):
+        with pytest.raises(InputError, match=r"reference: got labels of '(feature|obs)' that differ from the draws'"):
             nz.align(ours, reference)
     of_table = nz.align(idata, {"W": pd.DataFrame(means["W"].to_numpy(), names), "H": means["H"]})
     np.testing.assert_array_equal(group(of_table)["W"], group(expected)["W"])
