@@ -152,7 +152,8 @@ def _checkpoint(
         yield None, entropy
         return
     facts = {name: repr(value) for name, value in plan.facts(sound).items()}
-    facts |= {"recording": f"{sound.n_samples} samples of mean power {sound.unit!r}", "version": __version__}
+    recording = f"{sound.n_samples} samples of mean power {sound.unit!r} and floor {sound.floor!r}"
+    facts |= {"recording": recording, "version": __version__}
     saved = open_checkpoint(Path(path), facts, entropy, random_seed is not None)
     try:
         yield saved, saved.entropy

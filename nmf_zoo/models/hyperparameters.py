@@ -20,9 +20,9 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError, not_one_of
-from nmf_zoo.labels import OBS, hint_of
+from nmf_zoo.labels import OBS, are_counted, hint_of
 from nmf_zoo.models.inputs import Inputs, current_model
-from nmf_zoo.models.matrices import as_float_array, check_broadcast, in_place, span
+from nmf_zoo.models.matrices import COLUMNS, ROWS, as_float_array, check_broadcast, in_place, read_along, span
 from nmf_zoo.options import names_checked
 
 WEIGHTS = ("feature", "component")
@@ -173,6 +173,11 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
 
 def labelled_numbers(name: str, value: Any, dims: tuple[str, ...], inputs: Inputs) -> np.ndarray:
     """Numbers along these dims, which have the model's labels in its order if they are labelled."""
+    own = {dim: labels for dim, labels in read_along(value, dims)[1].items() if len(labels) > 1}
+    for dim in (ROWS, COLUMNS) if inputs.observed is None else ():
+        if dim in own and are_counted(inputs.coords[dim]) and not are_counted(own[dim]):
+            expected = "none where neither data nor coords= have some: data to come could not be held against them"
+            raise InputError(name, f"labels of {dim!r}", expected, f"give coords={{{dim!r}: ...}} as well")
     return as_float_array(name, in_place(name, value, dims, inputs.coords))
 
 

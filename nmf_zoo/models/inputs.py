@@ -19,7 +19,7 @@ from nmf_zoo.labels import FORMER, hint_of, writable_labels
 from nmf_zoo.memory import PER_LABEL, require_memory
 from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_labels
 from nmf_zoo.models.observed import Observed, read_dense, read_listed
-from nmf_zoo.models.offsets import Offset, check_offset
+from nmf_zoo.models.offsets import Offset, check_offset, labels_of_offsets
 from nmf_zoo.results.channels import MOST_CHANNELS, channels_of
 
 Array = np.ndarray
@@ -81,7 +81,7 @@ def check_inputs(
     if X is None:
         if mask is not None or observed is not None:
             raise InputError("X", "None with mask= or observed=", "data", "leave mask and observed out to simulate")
-        cells, labels, found = None, {}, None
+        cells, labels, found = None, labels_of_offsets(exposure, background), None
     elif scipy.sparse.issparse(X):
         cells, labels, found = *read_listed(X, mask, observed, is_counts), tuple(X.shape)
         check_sparse_accepted(sparse, cells)

@@ -13,7 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
-from nmf_zoo.labels import with_row_labels, writable_labels
+from nmf_zoo.labels import are_counted, with_row_labels, writable_labels
 from nmf_zoo.models.inputs import Inputs
 from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_table, span
 from nmf_zoo.results.channels import same_words
@@ -95,6 +95,8 @@ def check_components(place: KnownPlace, given: Any, inputs: Inputs) -> tuple[Arr
         got = "a component of zeros" if np.all(np.isfinite(values)) and not np.any(values < 0) else span(values)
         raise InputError(argument, got, "finite numbers >= 0, some of each component positive")
     n_known, coords = values.shape[1], dict(inputs.coords)
+    if inputs.observed is None and place.cells in labels and are_counted(coords[place.cells]):
+        coords[place.cells] = writable_labels(place.cells, labels[place.cells])  # data to come are held against them
     if n_known > inputs.rank:
         raise InputError("rank", str(inputs.rank), f"at least {n_known}, the known components", "raise rank")
     of_known = next((own for dim, own in labels.items() if dim != place.cells), np.arange(n_known))

@@ -11,6 +11,7 @@ import scipy.sparse
 from pytensor.tensor.variable import TensorVariable
 
 from nmf_zoo.errors import InputError
+from nmf_zoo.labels import are_counted
 from nmf_zoo.models.matrices import (
     COLUMNS,
     ROWS,
@@ -68,6 +69,17 @@ def is_pair(value: Any) -> bool:
     if len(shapes) != 2 or not shapes[1]:
         return False
     return len(shapes[0]) == 2 and shapes[0][1] == 1 and shapes[1][:-1] in ((), (1,))
+
+
+def labels_of_offsets(*values: Any) -> dict[str, Array]:
+    """Labels of features and samples along which these differ, for a model without data; 0, 1, 2, ... say nothing."""
+    labels: dict[str, Array] = {}
+    for value in values:
+        for part in value if is_pair(value) else (value,):
+            for dim, found in read_along(part, (ROWS, COLUMNS))[1].items():
+                if len(found) > 1 and not are_counted(found):
+                    labels.setdefault(dim, found)
+    return labels
 
 
 def refuse_ragged(name: str, value: tuple[Any, ...]) -> None:

@@ -5,11 +5,12 @@ Short values are written out, so that a difference can be named; arrays stand as
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from hashlib import blake2b
 from importlib.metadata import version
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,25 @@ def run_facts(engine: Engine, options: Any, structure: Factorisation, **run: Any
         "version": {"nmf_zoo": f"{__version__} ({DRAWS})"} | versions,
     }
     return dict(_flat("", known))
+
+
+def function_fact(function: Any) -> str:
+    """What a function of the user's does, as far as its own code tells; what it calls or looks up may change unseen."""
+    code = getattr(function, "__code__", None)
+    return "own" if code is None else f"own, of code {blake2b(_steps(code).encode(), digest_size=8).hexdigest()}"
+
+
+def _steps(code: CodeType) -> str:
+    """The instructions of a function and of those within it, wherever they stand; sets in an order that stays."""
+    constants = [
+        _steps(value)
+        if isinstance(value, CodeType)
+        else repr(sorted(map(repr, value)))
+        if isinstance(value, frozenset)
+        else repr(value)
+        for value in code.co_consts
+    ]
+    return repr((code.co_code, code.co_names, constants))
 
 
 def differences(stored: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -73,4 +93,4 @@ def _plain(value: Any) -> str:
 def _digest(array: Array) -> str:
     cells = np.ascontiguousarray(array)
     content = repr(cells.tolist()).encode() if cells.dtype.hasobject else cells.data.cast("B")
-    return f"{array.dtype} {array.shape} {hashlib.blake2b(content, digest_size=8).hexdigest()}"
+    return f"{array.dtype} {array.shape} {blake2b(content, digest_size=8).hexdigest()}"

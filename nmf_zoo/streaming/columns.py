@@ -112,6 +112,11 @@ def _read_cells(
     return _from_dense(values, missing, number, engine)
 
 
+def labels_of_rows(x: Any) -> Array | None:
+    """Labels of the features in new columns, where they have some."""
+    return None if sp.issparse(x) else read_labels(_as_block(x))[1].get(ROWS)
+
+
 def _as_block(x: Any) -> Any:
     """One column as a block of one."""
     if isinstance(x, pd.Series):

@@ -20,6 +20,7 @@ from nmf_zoo.files import replacing
 from nmf_zoo.inference.registry import entries, fitting, named, names, verdict
 from nmf_zoo.inference.shared.sample_blocks import read_ahead
 from nmf_zoo.kernels.random.keyed_rng import child, generator_of, seed_key
+from nmf_zoo.labels import are_counted, writable_labels
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import model_here, read
 from nmf_zoo.results.groups import LEADING, as_dataset, pack, variable_dims
@@ -31,10 +32,10 @@ from nmf_zoo.runtime.state_io import Damaged, read_tree, write_tree
 from nmf_zoo.runtime.state_patterns import Each, Like, OneOf, require
 from nmf_zoo.runtime.stream_engine import ORDER, START, Block, StreamEngine
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.streaming.columns import block_of_data, labels_of_columns, read_block, with_exposures
+from nmf_zoo.streaming.columns import block_of_data, labels_of_columns, labels_of_rows, read_block, with_exposures
 from nmf_zoo.streaming.structure_trees import as_tree, structure_of
 from nmf_zoo.structure import Array, Factorisation, Fixed, sides_of, spans
-from nmf_zoo.verbs.block_source import BlockSource, Samples, as_source, labels_of
+from nmf_zoo.verbs.block_source import BlockSource, Samples, as_source, labels_of, labels_of_features
 from nmf_zoo.verbs.starts import starts_of
 
 
@@ -184,11 +185,7 @@ def _check_passes(passes: int | None, data: Any, structure: Factorisation) -> No
 
 def _learn(stream: Stream, structure: Factorisation, source: BlockSource, passes: int | None) -> None:
     """One block after the other; the next is read meanwhile."""
-    dim = structure.axes[0]
-    own, given = structure.coords.get(dim), labels_of(source, source.shape).get("feature")
-    if own is not None and given is not None and not np.array_equal(own, given):
-        do = "use the same, or declare the model without"
-        raise InputError("data.coords", f"labels of {dim!r} that differ from the model's", "the model's, in order", do)
+    stream._adopt(labels_of_features(structure, labels_of(source, source.shape)))
     for number in range(passes or 1):
         generator = None if passes is None else generator_of(child(stream._key, ORDER, number))
         blocks = np.arange(len(source.bounds) - 1)
@@ -269,7 +266,8 @@ class Stream:
         Parameters
         ----------
         x : one column (features,), or a block (features, columns): arrays, pandas and xarray objects, sparse matrices.
-            Labels of features must be the model's, in its order. NaN and masked cells are missing. A column of zeros
+            Labels of features must be the model's, in its order, or where it has none those of the first columns that
+            have some. NaN and masked cells are missing. A column of zeros
             is data like any other; one without any observed cell only counts as seen
         mask, observed : of ``x``, as in :func:`~nmf_zoo.poisson_nmf`
         exposure : of the columns, a number or (columns,): what multiplies their means, beside the model's own exposure
@@ -286,6 +284,16 @@ class Stream:
         ``columns_seen`` that makes; it can be used, saved or updated.
         """
         self._take(self._read(x, self.columns_seen, mask, observed, exposure), exposure is not None)
+        self._adopt(labels_of_rows(x))
+
+    def _adopt(self, labels: Array | None) -> None:
+        """Labels of features, where those of the model say nothing: columns to come are held against them."""
+        dim = self._structure.axes[0]
+        own = self._structure.coords.get(dim)
+        if labels is None or are_counted(labels) or not (own is None or are_counted(own)):
+            return
+        coords = {**self._structure.coords, dim: writable_labels(dim, labels)}
+        self._structure = replace(self._structure, coords=coords)
 
     def _read(self, x: Any, number: int, mask: Any, observed: str | None, exposure: Any) -> Block:
         if exposure is None and self._has_exposures:

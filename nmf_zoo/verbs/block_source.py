@@ -7,7 +7,7 @@ A source has three members, and may have labels::
     read(number)          the samples of a block: a table (features, n), dense or sparse, or Samples
     coords                optional: labels of "feature" and "obs"
 
-Arrays, memory maps among them, and sparse matrices are cut into blocks of `BLOCK_CELLS` stored cells.
+Arrays, memory maps among them, sparse matrices and labelled tables are cut into blocks of `BLOCK_CELLS` stored cells.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -27,7 +28,8 @@ from nmf_zoo.errors import InputError, UnsupportedModel, number_of
 from nmf_zoo.inference.shared.requirements import UNITS
 from nmf_zoo.inference.shared.sample_blocks import read_ahead, structure_of_samples
 from nmf_zoo.inference.shared.start import typical_totals
-from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_along
+from nmf_zoo.labels import are_counted, writable_labels
+from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_along, read_labels
 from nmf_zoo.runtime.arguments import check_possible
 from nmf_zoo.runtime.engine import BlockEngine
 from nmf_zoo.sparse import by_sample, read_sparse
@@ -35,7 +37,7 @@ from nmf_zoo.structure import Array, Blocked, Cells, Data, Dense, Factorisation,
 
 BLOCK_CELLS = 1 << 21  # stored cells of a block that is cut here: arrays below 32 MiB, whose pages glibc hands on
 MEMBERS = ("shape", "bounds", "read")
-PROTOCOL = f"an array, a sparse matrix, what nz.open_blocks opens, or an object with {', '.join(MEMBERS)}"
+PROTOCOL = f"an array, a table, a sparse matrix, what nz.open_blocks opens, or an object with {', '.join(MEMBERS)}"
 
 
 class Samples(NamedTuple):
@@ -77,9 +79,14 @@ class BlockSource(Protocol):
 
 
 class CutArray:
-    """An array or a sparse matrix in memory, or an array in a file, cut into blocks of samples."""
+    """An array, a table with labels or a sparse matrix in memory, or an array in a file, cut into blocks of samples."""
+
+    coords: Mapping[str, Array] = MappingProxyType({})  # of what has no labels
 
     def __init__(self, X: Any, block: int | None = None):
+        X, labels = read_labels(X)
+        if labels:
+            self.coords = {dim: writable_labels(dim, own) for dim, own in labels.items()}
         if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "biuf":
             got = f"an array of shape {X.shape} of {X.dtype}"
             raise InputError("data", got, "a table of numbers, (features, samples)")
@@ -134,7 +141,7 @@ def as_source(data: Any) -> BlockSource:
     if all(hasattr(data, name) for name in MEMBERS):
         _check_bounds(data)
         return cast(BlockSource, data)
-    if sp.issparse(data) or isinstance(data, np.ndarray):
+    if sp.issparse(data) or isinstance(data, np.ndarray | pd.DataFrame | xr.DataArray):
         return CutArray(data)
     do = (
         "open it with nz.open_blocks(...)"
@@ -188,26 +195,48 @@ class ReadData:
         return as_data(self.source, number)[0]
 
 
-def as_data(source: BlockSource, number: int) -> tuple[Data, Array | None]:
-    """(the cells of a block, the exposures of its samples)"""
+class FeatureLabels:
+    """The labels of features that all blocks have, by position.
+
+    Attributes
+    ----------
+    own : those that are known, else those of the first block that has some, else None; 0, 1, 2, ... say nothing
+    """
+
+    def __init__(self, known: Array | None = None):
+        self.own = None if known is None or are_counted(known) else known
+
+    def hold(self, name: str, found: Mapping[str, Array]) -> None:
+        """Refuse a table whose labels (``found``) are others, or in another order."""
+        if ROWS not in found or are_counted(found[ROWS]):
+            return
+        labels = writable_labels(ROWS, found[ROWS])
+        if self.own is None:
+            self.own = labels
+        check_same_labels(name, {ROWS: labels}, {ROWS: self.own}, "the model")
+
+
+def as_data(source: BlockSource, number: int, labels: FeatureLabels | None = None) -> tuple[Data, Array | None]:
+    """(the cells of a block, the exposures of its samples); a table with labels must have these ``labels``."""
     found = source.read(number)
     samples = found if isinstance(found, Samples) else Samples(found)
     shape = source.shape[0], int(source.bounds[number + 1] - source.bounds[number])
     if np.shape(samples.X) != shape:
         raise InputError(f"data.read({number})", f"a table of shape {np.shape(samples.X)}", f"{shape}")
     if any(isinstance(part, pd.DataFrame | pd.Series | xr.DataArray) for part in samples):
-        _check_labels(samples, source, number)
+        _check_labels(samples, source, number, FeatureLabels() if labels is None else labels)
     data = _listed(samples, shape, number) if sp.issparse(samples.X) else _dense(samples, number)
     return data, None if samples.exposure is None else _exposure(samples.exposure, shape[1], number)
 
 
-def _check_labels(samples: Samples, source: BlockSource, number: int) -> None:
+def _check_labels(samples: Samples, source: BlockSource, number: int, labels: FeatureLabels) -> None:
     """What is labelled goes by position, as the source's labels do, so that labels that say otherwise are an error."""
     name, own = f"data.read({number})", dict(labels_of(source, source.shape))
     if COLUMNS in own:
         own[COLUMNS] = own[COLUMNS][source.bounds[number] : source.bounds[number + 1]]
     of_table = read_along(samples.X, (ROWS, COLUMNS))[1]
     check_same_labels(name, of_table, own, "the source")
+    labels.hold(name, of_table)
     for part, dims in ((samples.exposure, (COLUMNS,)), (samples.mask, (ROWS, COLUMNS))):
         check_same_labels(name, read_along(part, dims)[1], own | of_table)
 
@@ -247,7 +276,12 @@ def _exposure(given: Any, n: int, number: int) -> Array:
 
 
 def survey(
-    structure: Factorisation, source: BlockSource, engine: BlockEngine, options: Any, with_digests: bool = False
+    structure: Factorisation,
+    source: BlockSource,
+    engine: BlockEngine,
+    options: Any,
+    labels: FeatureLabels,
+    with_digests: bool = False,
 ) -> Blocked:
     """``structure.data`` with all that a pass over it tells; each block is held against what the engine takes."""
     digests, tallies = [], []
@@ -255,7 +289,7 @@ def survey(
     constants, at_data, totals = [], [], np.zeros(2)
     observed, non_zero, is_integer = [], 0, True
     numbers = range(len(source.bounds) - 1)
-    for number, (data, exposure) in enumerate(read_ahead(lambda n: as_data(source, n), numbers)):
+    for number, (data, exposure) in enumerate(read_ahead(lambda n: as_data(source, n, labels), numbers)):
         if exposure is not None and structure.likelihood.exposure is not None:
             raise InputError("data", "exposures of samples beside those of the model", "one of both", "multiply them")
         if (exposure is None) != (not exposures) and number:
@@ -324,3 +358,15 @@ def labels_of(source: Any, shape: tuple[int, int]) -> Mapping[str, Array]:
         if labels.shape != (sizes[dim],):
             raise InputError("data.coords", f"{labels.shape} labels of {dim!r}", f"{sizes[dim]}")
     return found
+
+
+def labels_of_features(structure: Factorisation, of_source: Mapping[str, Array]) -> Array | None:
+    """The model's labels of features, or the source's, which must not differ; 0, 1, 2, ... say nothing."""
+    dim, given = structure.axes[0], of_source.get(ROWS)
+    own = structure.coords.get(dim)
+    if given is None or are_counted(given):
+        return own
+    if own is not None and not are_counted(own) and not np.array_equal(own, given):
+        got, do = f"labels of {dim!r} that differ from the model's", "use the same, or declare the model without"
+        raise InputError("data.coords", got, "the model's, in its order", do)
+    return given

@@ -39,7 +39,15 @@ from nmf_zoo.runtime.saved_blocks import FOLDER, BlockCheckpoint, SavedArrays
 from nmf_zoo.runtime.stopping import left_out
 from nmf_zoo.runtime.workers import OneBlasThread, Workers
 from nmf_zoo.structure import Array, Blocked, Factorisation
-from nmf_zoo.verbs.block_source import BlockSource, as_source, blocked, labels_of, survey
+from nmf_zoo.verbs.block_source import (
+    BlockSource,
+    FeatureLabels,
+    as_source,
+    blocked,
+    labels_of,
+    labels_of_features,
+    survey,
+)
 from nmf_zoo.verbs.search_blocks import Begun, search_of_blocks, searched
 from nmf_zoo.verbs.starts import left_of, starts_of
 
@@ -111,7 +119,11 @@ def surveyed(
     starts = check_initvals(structure, starts_of(initvals, structure, chains, but=structure.H.shapes), chains)
     if any(structure.H.name in start for start in starts):
         raise InputError("initvals", f"a value of {structure.H.name}", "none: samples come with data=", "drop it")
-    structure = replace(structure, data=survey(structure, source, over, options, with_digests))
+    feature = structure.axes[0]
+    labels = FeatureLabels(structure.coords.get(feature))
+    data = survey(structure, source, over, options, labels, with_digests)
+    coords = structure.coords if labels.own is None else {**structure.coords, feature: labels.own}
+    structure = replace(structure, data=data, coords=coords)
     _require(structure, over, options)
     return structure, starts
 
@@ -174,21 +186,10 @@ def _with_data(declared: Factorisation, source: BlockSource) -> Factorisation:
         raise InputError("data", f"data beside those of {declared.likelihood.name}", "one of both", do)
     feature, obs = declared.axes
     labels = labels_of(source, source.shape)
+    of_samples, of_features = labels.get("obs"), labels_of_features(declared, labels)
     coords = {dim: own for dim, own in declared.coords.items() if dim != obs}
-    if "feature" in labels:
-        own = coords.get(feature)
-        if (
-            own is not None
-            and not np.array_equal(own, np.arange(len(own)))
-            and not np.array_equal(own, labels["feature"])
-        ):
-            got, do = (
-                f"labels of {feature!r} that differ from the model's",
-                "use the same, or declare the model without",
-            )
-            raise InputError("data.coords", got, "the model's, in its order", do)
-        coords[feature] = labels["feature"]
-    coords |= {obs: labels["obs"]} if "obs" in labels else {}
+    coords |= {} if of_features is None else {feature: of_features}
+    coords |= {} if of_samples is None else {obs: of_samples}
     H = replace(declared.H, shape=(declared.rank, int(source.shape[1])))
     return replace(declared, H=H, coords=coords, data=blocked(declared, source))
 

@@ -152,7 +152,7 @@ def projection_model(
     design: Any = None,
 ) -> pm.Model:
     """The declaration that :func:`project` runs: the model's own, of new samples, with W known. Arguments as there."""
-    structure = _with_free_H(model)
+    structure = _with_labels(idata, _with_free_H(model))
     X_new, mask, given = _align(X_new, mask, {"exposure": exposure, "background": background}, axes_of(structure)[0])
     offsets = {name: _offset(structure, name, value) for name, value in given.items()}
     if isinstance(structure.H.prior, LogLinearGammaPrior):
@@ -168,7 +168,7 @@ def projection_model(
 
 def _model_of_blocks(idata: Any, source: BlockSource, model: pm.Model, chain: int | None) -> pm.Model:
     """The same without data, for blocks of new samples; the first block tells whether these have exposures."""
-    structure = _with_free_H(model)
+    structure = _with_labels(idata, _with_free_H(model))
     if structure.likelihood.of_batches is not None:
         raise InputError("data", "blocks", "X_new: multipliers of batches are for samples in memory")
     if isinstance(structure.H.prior, LogLinearGammaPrior):
@@ -201,6 +201,17 @@ def _with_free_H(model: pm.Model) -> Factorisation:
     raise InputError(
         "model", "known activations", "activations with a prior, or free ones", "there is nothing to project"
     )
+
+
+def _with_labels(idata: Any, structure: Factorisation) -> Factorisation:
+    """The model under the result's labels of features, where its own say nothing: a fit over blocks has theirs."""
+    feature, group = axes_of(structure)[0], draws_or_means(idata)
+    if feature.dim not in group.coords or not are_counted(feature.labels):
+        return structure
+    found = group[feature.dim].to_numpy()
+    if len(found) != len(feature.labels):
+        return structure
+    return replace(structure, coords={**structure.coords, feature.dim: found})
 
 
 def _with_known_W(

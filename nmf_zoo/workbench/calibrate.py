@@ -33,7 +33,7 @@ from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import FitRun, SampleRun, available_cores, run_chains, run_restarts
 from nmf_zoo.runtime.engine import Engine, WholeSampler
 from nmf_zoo.runtime.jobs import Job, Jobs
-from nmf_zoo.runtime.run_fingerprint import run_facts
+from nmf_zoo.runtime.run_fingerprint import function_fact, run_facts
 from nmf_zoo.runtime.state_patterns import ArrayPattern, Each
 from nmf_zoo.structure import Array, Dense, Factorisation
 
@@ -256,9 +256,8 @@ def _with_imputed(structure: Factorisation, truth: Mapping[str, Array], X: Array
 
 
 def _facts(trial: Trial, quantities: Quantities | None) -> dict[str, str]:
-    facts = run_facts(
-        trial.engine, trial.options, trial.structure, quantities="default" if quantities is None else "own"
-    )
+    of_draws = "default" if quantities is None else function_fact(quantities)
+    facts = run_facts(trial.engine, trial.options, trial.structure, quantities=of_draws)
     return facts | {name: repr(value) for name, value in vars(trial.length).items()}
 
 

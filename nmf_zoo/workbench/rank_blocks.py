@@ -26,7 +26,7 @@ from nmf_zoo.runtime.driver import FitRun, Solution, run_restarts
 from nmf_zoo.runtime.engine import DRAW, BlockEngine
 from nmf_zoo.search.options import AUTO
 from nmf_zoo.structure import Array, Cells, Data, Factorisation
-from nmf_zoo.verbs.block_source import BlockSource, Samples, as_data
+from nmf_zoo.verbs.block_source import BlockSource, FeatureLabels, Samples, as_data
 from nmf_zoo.verbs.fit_blocks import surveyed, with_arrays
 from nmf_zoo.workbench import bounds, holdout
 from nmf_zoo.workbench.holdout import FIT, SPLIT, Holdout, Split
@@ -114,6 +114,7 @@ class TrainingBlocks:
         self._declared, self._source, self._share, self._key = structure, source, share, key
         self.shape, self.bounds = source.shape, source.bounds
         self.coords = getattr(source, "coords", None)
+        self._labels = FeatureLabels(structure.coords.get(structure.axes[0]))
         data, exposure = as_data(source, 0)
         is_thinned = isinstance(data, Cells) and data.is_complete
         self.structure = _dimmed(structure, 1.0 - share, exposure is not None) if is_thinned else structure
@@ -132,7 +133,7 @@ class TrainingBlocks:
 
     def read(self, number: int) -> Samples:
         """What a block keeps."""
-        whole, exposure = as_data(self._source, number)
+        whole, exposure = as_data(self._source, number, self._labels)
         training = self._split(whole, exposure, number).training
         data: Any = training.data
         if exposure is not None:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse as sp
+import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError
@@ -143,6 +144,19 @@ def test_a_store_holds_what_comes_with_samples(tmp_path):
     idata = nz.fit(model=nz.gamma_nmf(None, 2, shape=(F, 1)), data=source, max_iter=3, tol=0, random_seed=1, quiet=True)
     assert idata.posterior["H"].sel(obs="ö3").shape == (1, 1, 2)
     assert idata.posterior["W"].sel(feature="f2").shape == (1, 1, 2)
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, "DataArray"])
+def test_labels_of_tables_in_memory_come_along(form, tmp_path):
+    labels = {"feature": [f"f{row}" for row in range(F)], "obs": [f"s{column}" for column in range(N)]}
+    given = xr.DataArray(X, labels, ("feature", "obs")) if form == "DataArray" else form(X, *labels.values())
+    nz.write_blocks(tmp_path / "x.zarr", given, block=6)
+    for source in (as_source(given), nz.open_blocks(given, block=6), nz.open_blocks(tmp_path / "x.zarr")):
+        np.testing.assert_array_equal(table(source), X)
+        for dim, own in labels.items():
+            assert list(labels_of(source, source.shape)[dim]) == own
+    turned = nz.open_blocks(given.T, block=6, transpose=True)
+    np.testing.assert_array_equal(table(turned), X)
 
 
 @pytest.mark.parametrize(

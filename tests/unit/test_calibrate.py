@@ -14,6 +14,7 @@ from pymc.exceptions import ImputationWarning
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.reading import read
+from nmf_zoo.runtime.run_fingerprint import function_fact
 from nmf_zoo.workbench import calibrate
 from nmf_zoo.workbench.calibrate import judge_ranks
 
@@ -63,9 +64,27 @@ def test_more_simulations_begin_with_the_same_ones_and_go_on_from_a_checkpoint(t
 
     more = nz.calibrate(declare, **{**SHORT, "simulations": 30}, checkpoint=tmp_path / "run")
     np.testing.assert_array_equal(more["rank"], whole["rank"])
-    with pytest.raises(InputError, match="of another run: quantities was 'default', now 'own'"):
+    with pytest.raises(InputError, match="of another run: quantities was 'default', now 'own,"):
         nz.calibrate(declare, **SHORT, quantities=counted, checkpoint=tmp_path / "run")
     assert not asked
+
+
+def test_a_checkpoint_is_of_quantities_as_they_were_written(tmp_path):
+    """Ranks of an earlier wording would stand beside those of the next."""
+
+    few = {**SHORT, "checkpoint": tmp_path / "run"}
+    begun = nz.calibrate(declare, **few, quantities=total)
+    again = nz.calibrate(declare, **few, quantities=total)
+    np.testing.assert_array_equal(again["rank"], begun["rank"])
+    with pytest.raises(InputError, match="of another run: quantities was 'own, of code"):
+        nz.calibrate(declare, **few, quantities=lambda structure, values: {"total": float(np.sum(values["W"]))})
+
+
+def test_what_a_function_does_is_told_alike_by_every_process():
+    """Sets of words have an order that differs between processes."""
+    one, two = (eval(f"lambda name: name in {{{words}}}") for words in ("'a', 'b'", "'b', 'a'"))
+    assert function_fact(one) == function_fact(two) != function_fact(lambda name: name in {"a", "c"})
+    assert function_fact(max) == "own"
 
 
 def test_own_quantities():

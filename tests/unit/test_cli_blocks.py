@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -42,6 +43,16 @@ def test_tables_become_one_store_that_fits_go_over(folder, capsys):
 
 
 @pytest.mark.engines
+def test_known_components_go_by_the_labels_of_the_store(folder):
+    names = [f"g{row}" for row in range(len(X))]
+    known = pd.DataFrame({"one": np.arange(1.0, 7.0)}, names)
+    nz.write_blocks("table.zarr", pd.DataFrame(X, names), overwrite=True)
+    known[::-1].to_csv("known.csv")
+    assert run(f"{FIT} --known known.csv -o fit.nc") == 0
+    found = nz.load("fit.nc").posterior["W"].sel(component="one", feature=names)
+    np.testing.assert_allclose(found.squeeze(), known["one"])
+
+
 def test_draws_over_blocks_are_those_of_python(folder):
     """With samples to keep, or none, a sampler goes over the store: H has moments, and draws of these."""
     nz.write_blocks("table.zarr", X)

@@ -309,6 +309,17 @@ def test_a_run_that_died_goes_on_to_the_same_bits(short, monkeypatch, owner):
     np.testing.assert_allclose(sound, whole["sound"], atol=2.0**-15)
 
 
+def test_a_checkpoint_is_of_one_format_of_samples(tmp_path, monkeypatch):
+    """Their noise of rounding is a part of the model."""
+    monkeypatch.chdir(tmp_path)
+    faint = np.round(song(1.0)[:, None] * 2.0**7) / 2.0**15
+    for name in ("int16", "float32"):
+        write(f"{name}.wav", faint, name)
+    nz.separate("int16.wav", 2, checkpoint="state", **QUICK)
+    with pytest.raises(InputError, match="of another run: recording was 8000 samples"):
+        nz.separate("float32.wav", 2, checkpoint="state", **QUICK)
+
+
 def spy(inner, calls):
     def counted(*args, **words):
         calls.append(1)

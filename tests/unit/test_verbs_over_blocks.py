@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -27,6 +28,97 @@ EM = nz.EM(accelerate="momentum")
 
 def activations(idata):
     return group(idata, "posterior")["H"].to_numpy()[0, 0]
+
+
+# -- labels ----------------------------------------------------------------------------------------------------------
+
+GENES, OTHER = [f"g{row}" for row in range(F)], np.arange(F)[::-1]
+NAMED = pd.DataFrame(X, GENES)
+FEW = {**QUIET, "engine": "vb", "max_iter": 3, "tol": 0}
+DIFFER = "labels of 'feature' that differ from the model's"
+
+
+class Tables(CutSamples):
+    """Blocks that have the labels, of a source that has none."""
+
+    def __init__(self, table, block=7):
+        super().__init__(table, block)
+        self.table, self.coords = table, None
+
+    def read(self, number):
+        return self.table.iloc[:, self.bounds[number] : self.bounds[number + 1]]
+
+
+def unlabelled(**more):
+    return nz.gamma_nmf(None, K, shape=(F, 1), **more)
+
+
+@pytest.fixture(scope="module")
+def of_genes():
+    """A fit over blocks, which have the labels that its model has not."""
+    return nz.fit(model=unlabelled(), data=CutArray(NAMED, 7), **FEW)
+
+
+def test_labels_of_blocks_are_those_of_the_result(of_genes):
+    found = nz.fit(model=unlabelled(), data=Tables(NAMED), **FEW)
+    for idata in (of_genes, found):
+        assert list(group(idata, "posterior")["feature"].to_numpy()) == GENES
+    np.testing.assert_array_equal(activations(found), activations(of_genes))
+
+
+def test_blocks_whose_features_have_another_order_are_refused(of_genes, tmp_path):
+    turned, first = NAMED.iloc[OTHER], unlabelled(coords={"feature": GENES})
+    known = unlabelled(known=NAMED[[0, 1]] + 1.0)
+    for model, data in (
+        (first, Tables(turned)),
+        (first, CutArray(turned)),
+        (known, CutArray(turned)),
+        (unlabelled(known=of_genes), Tables(turned)),
+        (unlabelled(exposure=pd.DataFrame(np.arange(1.0, F + 1.0), GENES)), CutArray(turned)),
+    ):
+        with pytest.raises(InputError, match=DIFFER):
+            nz.fit(model=model, data=data, **FEW)
+    mixed = Tables(NAMED)
+    mixed.read = lambda number: Tables(turned if number == 2 else NAMED).read(number)
+    with pytest.raises(InputError, match=rf"data\.read\(2\): got {DIFFER}"):
+        nz.fit(model=unlabelled(), data=mixed, **FEW)
+    with pytest.raises(InputError, match=rf"data\.read\(2\): got {DIFFER}"):
+        nz.write_blocks(tmp_path / "x.zarr", mixed)
+    with pytest.raises(InputError, match=DIFFER):
+        nz.select_rank(lambda rank: first, [K], data=Tables(turned), method=nz.Holdout(engine="vb"), quiet=True)
+    with pytest.raises(InputError, match="alpha_w: got labels of 'feature'; expected none"):
+        unlabelled(alpha_w=pd.DataFrame(np.ones((F, 1)), GENES))
+
+
+def test_values_to_begin_with_go_by_the_labels_of_blocks(of_genes):
+    turned = CutArray(NAMED.iloc[OTHER])
+    for start in (of_genes, {"W": group(of_genes, "posterior")["W"][0, 0]}):
+        with pytest.raises(InputError, match=rf"initvals\['W'\]: got {DIFFER}"):
+            nz.fit(model=unlabelled(), data=turned, initvals=start, **FEW)
+    with pytest.raises(InputError, match=rf"initvals\['W'\]: got {DIFFER}"):
+        nz.fit(model=nz.gamma_nmf(NAMED.iloc[OTHER], K), initvals=of_genes, **FEW)
+    model = nz.gap(None, K, shape=(F, 1), coords={"feature": GENES[::-1]})
+    with pytest.raises(InputError, match=rf"initvals\['W'\]: got {DIFFER}"):
+        nz.stream(model, initvals={"W": group(of_genes, "posterior")["W"][0, 0]})
+
+
+def test_new_samples_go_by_the_labels_of_the_result(of_genes):
+    run = {**FEW, "max_iter": 20}
+    expected = nz.project(of_genes, X[:, :5], model=unlabelled(), **run)
+    found = nz.project(of_genes, NAMED.iloc[OTHER, :5], model=unlabelled(), **run)
+    np.testing.assert_array_equal(activations(found), activations(expected))
+    for data in (CutArray(NAMED.iloc[OTHER]), Tables(NAMED.iloc[OTHER])):
+        with pytest.raises(InputError, match=DIFFER):
+            nz.project(of_genes, model=unlabelled(), data=data, **run)
+
+
+@pytest.mark.parametrize("source", [CutArray, Tables])
+def test_a_stream_has_the_labels_of_its_first_blocks(source):
+    stream = nz.stream(nz.gap(None, K, shape=(F, 1)), data=source(NAMED, 7), random_seed=1)
+    assert list(stream.W["feature"].to_numpy()) == GENES
+    for use in (stream.update, stream.activations):
+        with pytest.raises(InputError, match=DIFFER):
+            use(NAMED.iloc[OTHER, :3])
 
 
 # -- projections -----------------------------------------------------------------------------------------------------

@@ -63,7 +63,8 @@ def open_blocks(
     ----------
     data : path of a file or store, or a list of paths of files with as many features each, in the order of the samples:
         ``.zarr`` of :func:`~nmf_zoo.write_blocks` or of AnnData, ``.h5ad``, ``.npy``, ``.parquet`` (columns sample,
-        feature, count; sorted by sample), lists of ``.npz`` or ``.mtx``. Or an array or a sparse matrix
+        feature, count; sorted by sample), lists of ``.npz`` or ``.mtx``. Or an array, a DataFrame or DataArray, or a
+        sparse matrix
     block : samples of a block; None for about 2 million stored cells. A list of files has a block for each, and a
         Parquet file one for each of its row groups, small ones together
     layer : of AnnData, in place of X

@@ -28,6 +28,7 @@ from nmf_zoo.structure import Array, Cells, Data
 from nmf_zoo.verbs.block_source import (
     BlockSource,
     CutArray,
+    FeatureLabels,
     Samples,
     as_data,
     as_source,
@@ -143,8 +144,9 @@ def write_blocks(
     Parameters
     ----------
     path : the store, a name that ends in ``.zarr``
-    data : an array, a sparse matrix (features, samples), what :func:`~nmf_zoo.open_blocks` opens, or any object with
-        ``shape``, ``bounds`` and ``read(number)``. Exposures, labels and missing cells are written, too
+    data : an array, a DataFrame or DataArray, a sparse matrix (features, samples), what
+        :func:`~nmf_zoo.open_blocks` opens, or any object with ``shape``, ``bounds`` and ``read(number)``. Exposures,
+        labels and missing cells are written, too
     block : samples that are read at a time, of an array or a sparse matrix
     compress : False leaves cells as they are: four times the room and less work in each pass
     overwrite : replace what is there
@@ -162,10 +164,10 @@ def write_blocks(
     if block is not None:
         check_counts(block=(block, 1))
         data = CutArray(data, block)
-    source = as_source(data)
-    kinds = _look(source)
+    source, labels = as_source(data), FeatureLabels()
+    kinds = _look(source, labels)
     with replacing(path) as partial:
-        _write(partial, source, kinds, compress)
+        _write(partial, source, kinds, labels, compress)
 
 
 class Kinds(NamedTuple):
@@ -177,10 +179,10 @@ class Kinds(NamedTuple):
     has_exposure: bool
 
 
-def _look(source: BlockSource) -> Kinds:
-    """Every cell is a number >= 0; and which numbers there are."""
+def _look(source: BlockSource, labels: FeatureLabels) -> Kinds:
+    """Every cell is a number >= 0, features have the same labels in all blocks; and which numbers there are."""
     is_complete, is_count, cells, with_exposure = True, True, 0, 0
-    for first, data, exposure in _blocks(source):
+    for first, data, exposure in _blocks(source, labels):
         values = data.observed_values
         if not np.all(np.isfinite(values) & (values >= 0)):
             bad = values[~(np.isfinite(values) & (values >= 0))][0]
@@ -194,12 +196,12 @@ def _look(source: BlockSource) -> Kinds:
     return Kinds(is_complete, np.uint32 if is_count else np.float64, cells, with_exposure > 0)
 
 
-def _blocks(source: BlockSource) -> Iterator[tuple[int, Data, Array | None]]:
+def _blocks(source: BlockSource, labels: FeatureLabels) -> Iterator[tuple[int, Data, Array | None]]:
     for number in range(len(source.bounds) - 1):
-        yield int(source.bounds[number]), *as_data(source, number)
+        yield int(source.bounds[number]), *as_data(source, number, labels)
 
 
-def _write(path: Path, source: BlockSource, kinds: Kinds, compress: bool) -> None:
+def _write(path: Path, source: BlockSource, kinds: Kinds, features: FeatureLabels, compress: bool) -> None:
     import zarr
 
     try:
@@ -211,7 +213,7 @@ def _write(path: Path, source: BlockSource, kinds: Kinds, compress: bool) -> Non
         }
         arrays = {name: array.with_config({"write_empty_chunks": True}) for name, array in arrays.items()}
         indptr, exposures = [np.zeros(1, np.int64)], []
-        for _, data, exposure in _blocks(source):
+        for _, data, exposure in _blocks(source, features):
             lengths, rows, values = _by_sample(data, kinds.is_complete)
             indptr.append(indptr[-1][-1] + np.cumsum(lengths))
             arrays["indices"].append(rows.astype(np.int32))
@@ -220,7 +222,8 @@ def _write(path: Path, source: BlockSource, kinds: Kinds, compress: bool) -> Non
         whole = {"indptr": np.concatenate(indptr)}
         whole |= {"exposure": np.concatenate(exposures)} if kinds.has_exposure else {}
         dtypes = {}
-        for dim, labels in labels_of(source, source.shape).items():
+        of_blocks = {} if features.own is None else {"feature": features.own}
+        for dim, labels in {**of_blocks, **labels_of(source, source.shape)}.items():
             text, dtypes[dim] = _written(writable_labels(dim, labels))
             whole[dim] = np.frombuffer(text.encode(), dtype=np.uint8)
         for name, array in whole.items():

@@ -124,11 +124,14 @@ def goes_over_blocks(model: Any, engine: Entry) -> bool:
 
 
 def declare_beside(blocks: Any, arguments: argparse.Namespace) -> Any:
-    """The model of ``--model`` without data, of as many features as the blocks have."""
+    """The model of ``--model`` without data, of the features of the blocks, by whose labels known components go."""
     from nmf_zoo.models import MODELS
 
-    shape = blocks.shape[0], 1
-    return MODELS[arguments.model](X=None, rank=arguments.rank, shape=shape, **model_arguments(arguments))
+    shape, labels = (blocks.shape[0], 1), blocks.coords.get("feature")
+    coords = None if labels is None else {"feature": labels}
+    return MODELS[arguments.model](
+        X=None, rank=arguments.rank, shape=shape, coords=coords, **model_arguments(arguments)
+    )
 
 
 def is_streamed(arguments: argparse.Namespace, engine: Entry, run: Mapping[str, Any]) -> bool:
