@@ -109,7 +109,7 @@ class KernelCache:
         stamps = [source_stamp(file) for file in files] if self._is_on else [None]
         if None in stamps:
             return None
-        about = (sorted(set(stamps)), line, _described(args), versions(), codegen.magic_tuple())
+        about = (sorted(set(stamps)), line, described(args), versions(), codegen.magic_tuple())
         return folder() / f"{self._name()}-{_digest(repr(about).encode()).hex()[:32]}{SUFFIX}"
 
 
@@ -129,15 +129,15 @@ def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def _described(kind: Any) -> str:
+def described(kind: Any) -> str:
     """A type, in full: numba writes tuples of two classes of the same name alike."""
     if isinstance(kind, tuple):
-        return ", ".join(map(_described, kind))
+        return ", ".join(map(described, kind))
     if isinstance(kind, types.BaseNamedTuple):
         cls = kind.instance_class
-        return f"{cls.__module__}.{cls.__qualname__}{kind.fields}({_described(tuple(kind))})"
+        return f"{cls.__module__}.{cls.__qualname__}{kind.fields}({described(tuple(kind))})"
     if isinstance(kind, types.BaseTuple):
-        return f"({_described(tuple(kind))})"
+        return f"({described(tuple(kind))})"
     return f"{type(kind).__name__}: {kind}"
 
 
