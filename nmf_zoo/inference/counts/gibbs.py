@@ -57,6 +57,7 @@ from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_counts, takes_priors
 from nmf_zoo.inference.shared.slice_sampling import draw_orbit_scales
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
+from nmf_zoo.kernels.compile.ahead import Call
 from nmf_zoo.kernels.compile.apart import Address, address_of
 from nmf_zoo.kernels.counts.allocation import allocate_sources, make_scratch
 from nmf_zoo.kernels.counts.gibbs import draw_scales, move_shears
@@ -88,7 +89,7 @@ from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
 from nmf_zoo.runtime.memory import release
-from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, LogLinearGammaPrior, Poisson
 
 MOVES = ("scale", "shear")
@@ -214,9 +215,9 @@ class GibbsProblem:
         """Trajectories, as compiled sweeps call them. Where none run they are not compiled."""
         return address_of(run_hmc, self.example, CHANCES, is_called=self.runs_hmc)
 
-    @cached_property
+    @property
     def example(self) -> tuple[Any, ...]:
-        """Arguments of :func:`run_hmc`, for their types."""
+        """Arguments of :func:`run_hmc`, of the types that it is called with."""
         assert self.sweeps is not None
         (n_features, n_samples), rank = self.structure.shape, self.structure.rank
         W, Ht = np.ones((n_features, rank)), np.ones((n_samples, rank))
@@ -563,6 +564,28 @@ def move_along_orbit(
     return scale_move
 
 
+# -- what a first run compiles ---------------------------------------------------------------------------------------
+
+
+MOST_LAID_OUT = 1 << 20  # stored cells: of more, laying them out once more costs as much as it could save
+
+
+def ahead(structure: Factorisation, options: Gibbs) -> list[Call]:
+    """Whole blocks of sweeps, and trajectories, where a run has them."""
+    if structure.data is None or structure.data.values.size > MOST_LAID_OUT:
+        return []
+    problem = prepare(structure, options, SERIAL)
+    if problem.sweeps is None:
+        return []
+    example = problem.example
+    calls: list[Call] = [(run_hmc, example)] if problem.runs_hmc else []
+    if problem.compiled is not None:
+        block = tuple(Block(first=0, stop=1, base=0, thin=1, tuning=True))
+        kept, hmc = make_kept(structure, problem.checked, 1), address_of(run_hmc, example, CHANCES, is_called=False)
+        calls.append((run_sweeps, (*example[:4], kept, block, hmc, np.uint64(0))))
+    return calls
+
+
 ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
@@ -577,4 +600,5 @@ ENGINE: Engine = Engine(
     tune=tune,
     draw=draw,
     run=run,
+    ahead=ahead,
 )

@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import llvmlite
@@ -43,6 +44,7 @@ DAYS_KEPT = 60  # of a file that nobody reads
 THIS, ROOT = Path(__file__), Path(__file__).parents[2]  # what keeps code does not make it
 KERNELS = ROOT / "kernels"
 SETTINGS = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE")  # of numba
+in_progress: dict[Path, Popen] = {}  # files that a helper process (`ahead`) is about to write
 _started = time.time()  # this file is imported before any kernel is
 _listener: ContextVar[Callable[[str], None]] = ContextVar("listener", default=lambda name: None)
 
@@ -91,6 +93,11 @@ class KernelCache:
         content = None if path is None else _read(path)
         if content is None:
             _listener.get()(self._name())
+            helper = in_progress.get(path)
+            if helper is not None:
+                helper.wait()
+                content = _read(path)
+        if content is None:
             return None
         return CompileResult._rebuild(target_context, *pickle.loads(content))
 
@@ -99,6 +106,11 @@ class KernelCache:
         path = None if data.library.has_dynamic_globals else self._path(sig, data.codegen)
         if path is not None:
             _write(path, dumps(data._reduce()))
+
+    def missing(self, args: tuple[Any, ...], codegen: Any) -> Path | None:
+        """The file that there would be for these types, if there is none yet."""
+        path = self._path(args, codegen)
+        return None if path is None or path.is_file() else path
 
     def _name(self) -> str:
         return re.sub(r"[^\w.]", "", f"{self._function.__module__}.{self._function.__qualname__}")[:150]
