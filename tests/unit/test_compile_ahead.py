@@ -19,6 +19,7 @@ import nmf_zoo as nz
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed
 from nmf_zoo.inference import registry
 from nmf_zoo.inference.counts import em, gibbs
+from nmf_zoo.inference.powers import gibbs as power_gibbs
 from nmf_zoo.interfaces import compiling, demo
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.interfaces.compiling import helpers, small_runs
@@ -320,6 +321,29 @@ def test_gibbs_has_compiled_ahead_what_it_calls(monkeypatch, name, trajectories)
         with pytest.raises(Seen) as called:
             gibbs.step(problem, state, np.uint64(1))
         assert called.value.args == found["run_hmc"]
+
+
+@pytest.mark.parametrize("trajectories", ["always", "never"])
+@pytest.mark.parametrize("name", ["powers", "missing powers", "powers with offsets", "powers with known W"])
+@compiled
+def test_gibbs_of_powers_has_compiled_ahead_what_it_calls(monkeypatch, name, trajectories):
+    structure, options = nz.read(small_runs.MODELS[name]()), nz.Gibbs(trajectories=trajectories)
+    ((kernel, arguments),) = power_gibbs.ahead(structure, options)
+    assert kernel is power_gibbs.run_sweeps
+
+    def seen(*arguments):
+        raise Seen(*map(typeof, arguments))
+
+    monkeypatch.setattr(power_gibbs, "run_sweeps", seen)
+    problem = power_gibbs.prepare(structure, options, SERIAL)
+    state = power_gibbs.init(problem, np.uint64(1), {})
+    for call in (
+        lambda: power_gibbs.run(problem, state, np.uint64(1), Block(0, 3, 0, 2, False)),
+        lambda: power_gibbs.step(problem, state, np.uint64(1)),
+    ):
+        with pytest.raises(Seen) as called:
+            call()
+        assert called.value.args == tuple(map(typeof, arguments))
 
 
 def test_gibbs_is_not_laid_out_twice_where_that_takes_long(monkeypatch):
