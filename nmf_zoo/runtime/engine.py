@@ -25,10 +25,11 @@ be empty or partial. The dicts are keyed by the model's variable names, in the m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from nmf_zoo.kernels.compile.ahead import Call
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, Likelihood
 
@@ -120,6 +121,8 @@ class Engine(Registration):
     Attributes
     ----------
     prepare, init, step, tune, draw, run, close, finish : see above; samplers have ``draw``, optimisers ``finish``
+    ahead : (structure, options) -> the kernels of a run that take longest to compile, each with arguments of the types
+        that it is called with, where that is quickly told; else none
     maximise : an optimiser's objective rises (a bound) instead of falling
     is_noisy : an optimiser's objective has Monte-Carlo error, so that the best of many is not the best
     """
@@ -132,6 +135,7 @@ class Engine(Registration):
     run: Callable[..., tuple[Any, dict, dict] | None] | None = None
     close: Callable[..., tuple[Any, float]] | None = None
     finish: Callable[..., tuple[dict, dict]] | None = None
+    ahead: Callable[[Factorisation, Any], Sequence[Call]] | None = None
     maximise: bool = False
     is_noisy: bool = False
 

@@ -48,6 +48,7 @@ from nmf_zoo.runtime.arguments import (
     entropy_of,
     wants_log_likelihood,
 )
+from nmf_zoo.runtime.compile_ahead import compiled_ahead
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import STATUS, FitRun, SampleRun, Solution, available_cores, run_chains, run_restarts
 from nmf_zoo.runtime.engine import Engine, WholeSampler
@@ -232,7 +233,10 @@ def sample(
     entropy = entropy_of(random_seed)
     began, data = time.perf_counter(), data_groups(structure, observed_data(model), constant_data(model))
     seeded, rows = random_seed is not None, stored * run.written_times if run.keep == "draws" else 0
-    with checkpointed(checkpoint, chosen, options, structure, run, starts, entropy, seeded, rows) as saved:
+    with (
+        compiled_ahead(chosen, structure, options, cores),
+        checkpointed(checkpoint, chosen, options, structure, run, starts, entropy, seeded, rows) as saved,
+    ):
         entropy = saved.entropy if saved else entropy
         if run.search is not None:
             key = seed_key(entropy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.kernels.compile import cache, chosen_by, is_tested, kernel
+from nmf_zoo.kernels.compile.apart import address_of, call_at
 from nmf_zoo.kernels.overdispersed.rows import DispersedRows
 from nmf_zoo.kernels.random.draws import draw_gamma
 from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key
@@ -148,6 +150,49 @@ def test_only_the_chosen_kernel_is_compiled():
     assert alone(Circle(1.0)) == 3.0
     assert len(_area_of_rectangle._plain) == before
     assert not _area._plain
+
+
+@kernel
+def _scaled(shape, by):
+    return by * shape.width, shape.height
+
+
+@kernel
+def _height_and_width(scaled, shape, by):
+    width, height = call_at(scaled, (shape, by)) if by > 0.0 else (np.nan, np.nan)
+    return height, width
+
+
+SCALED = _scaled, (Rectangle(1.0, 2.0), 1.0), (1.0, 1.0)
+
+
+def test_a_kernel_that_is_called_by_its_address_gives_what_it_gives():
+    address = address_of(*SCALED)
+    assert _height_and_width(address, Rectangle(2.0, 3.0), 4.0) == (3.0, 8.0)
+    again = pickle.loads(pickle.dumps(address))  # an address is good in one process
+    assert _height_and_width(again, Rectangle(2.0, 3.0), 4.0) == (3.0, 8.0)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_a_kernel_whose_address_nobody_calls_is_not_compiled():
+    @kernel
+    def alone(shape, by):
+        return by * shape.width, shape.height
+
+    address = address_of(alone, *SCALED[1:], is_called=False)
+    assert np.isnan(_height_and_width(address, Rectangle(2.0, 3.0), 0.0)).all()
+    assert (address.value, len(alone.overloads)) == (0, 0)
+    address = address_of(alone, *SCALED[1:])
+    assert _height_and_width(address, Rectangle(2.0, 3.0), 4.0) == (3.0, 8.0)
+    assert len(getattr(alone, "_plain", ())) == 0  # and no part of its caller
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_an_address_is_called_with_its_own_types_alone():
+    with pytest.raises(numba.TypingError, match="Address"):
+        _height_and_width(address_of(*SCALED), Circle(2.0), 4.0)
+    with pytest.raises(TypeError, match=r"_scaled returns UniTuple\(float64 x 2\), not float64"):
+        address_of(*SCALED[:2], 1.0)
 
 
 DRAWS = """

@@ -6,23 +6,34 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
+from numba import typeof
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed
 from nmf_zoo.inference import registry
-from nmf_zoo.inference.counts import em
-from nmf_zoo.interfaces import compiling
+from nmf_zoo.inference.counts import em, gibbs
+from nmf_zoo.inference.powers import gibbs as power_gibbs
+from nmf_zoo.interfaces import compiling, demo
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.interfaces.compiling import helpers, small_runs
-from nmf_zoo.kernels.compile import cache
+from nmf_zoo.kernels.compile import ahead, cache
+from nmf_zoo.kernels.compile.apart import address_of
+from nmf_zoo.kernels.hmc.adaptation import turn
+from nmf_zoo.runtime import compile_ahead
+from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.compile_times import compile_times
 from nmf_zoo.runtime.engine import CAN_RUN
+from nmf_zoo.runtime.workers import SERIAL
 from tests.forked import Forked
 
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 NOTHING = "enumeration"  # has no kernels
 
 
@@ -206,6 +217,170 @@ def test_nothing_is_left_of_a_command_that_is_stopped(empty, number, code, cores
     said = (tmp_path / "err").read_text()
     assert said == ("" if number == signal.SIGKILL else "nmf-zoo: interrupted; outputs are whole or absent\n")
     assert not list(empty.glob(f"*{cache.SUFFIX}.part"))
+
+
+# -- of the run at hand ------------------------------------------------------------------------------------------
+
+
+TABLES = np.zeros((2, 3)), np.zeros((3, 2))
+TURN = [(turn, TABLES)]  # which compiles in a moment
+
+
+def load(kernel, arguments):
+    """What is in the cache, or None; it waits for who compiles it."""
+    return kernel._cache.load_overload(tuple(map(typeof, arguments)), kernel.targetctx)
+
+
+@compiled
+def test_who_needs_what_is_compiled_ahead_waits_for_it(empty):
+    heard = []
+    with ahead.compiling_ahead(TURN, most=1), cache.when_compiling(heard.append):
+        assert load(*TURN[0]) is not None
+    assert heard == ["nmf_zoo.kernels.hmc.adaptation.turn"]
+    assert sorted(empty.iterdir()) == cache.kept()
+    assert not cache.in_progress
+
+
+@compiled
+def test_who_waits_for_a_helper_that_fails_compiles(empty):
+    with ahead.compiling_ahead([(turn, (1.0, 2.0))], most=1):  # a number has no cells
+        (helper,) = cache.in_progress.values()
+        assert load(turn, (1.0, 2.0)) is None
+        assert helper.returncode == 1
+
+
+@compiled
+@pytest.mark.parametrize(("calls", "most", "started"), [(TURN, 1, 1), (TURN, 0, 0), (2 * TURN, 2, 1), ([], 2, 0)])
+def test_a_helper_for_each_kernel_and_no_more_than_asked_for(empty, monkeypatch, calls, most, started):
+    monkeypatch.setattr(ahead, "end_helper", lambda helper: None)
+    monkeypatch.setattr(ahead, "_start", lambda kernel, takes: helpers.append(takes))
+    helpers = []
+    with ahead.compiling_ahead(calls, most), ahead.compiling_ahead(calls, most):  # the second finds the first's
+        assert len(helpers) == len(cache.in_progress) == started
+    assert not cache.in_progress
+
+
+@compiled
+def test_what_is_in_the_cache_is_left(empty, monkeypatch):
+    empty.mkdir(parents=True)
+    turn._cache.missing(tuple(map(typeof, TABLES)), turn.targetctx.codegen()).touch()
+    monkeypatch.setattr(ahead, "_start", None)
+    with ahead.compiling_ahead(TURN, most=2):
+        assert not cache.in_progress
+
+
+@compiled
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are counted in /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_helpers_of_a_run_that_is_stopped(empty, number, tmp_path):
+    calls = gibbs.ahead(nz.read(small_runs.MODELS["counts"]()), nz.Gibbs(trajectories="always"))
+    assert len(calls) == 2
+
+    def work():
+        with ahead.compiling_ahead(calls, most=2):
+            time.sleep(60.0)
+
+    run = Forked(work, err=tmp_path / "err")
+    assert waited_for(lambda: len(children(run.pid)) == 2)
+    helping = children(run.pid)
+    run.send_signal(number)
+    run.wait(20.0)
+    assert waited_for(lambda: not any(map(is_there, helping)), 20)  # a Gibbs sampler compiles for longer
+    assert not cache.kept()
+
+
+class Seen(Exception):
+    """The types that a kernel is called with."""
+
+
+@pytest.mark.parametrize("trajectories", ["always", "never"])
+@pytest.mark.parametrize(
+    "name",
+    ["counts", "sparse counts", "missing counts", "counts with offsets", "counts with known W"],
+)
+@compiled
+def test_gibbs_has_compiled_ahead_what_it_calls(monkeypatch, name, trajectories):
+    structure, options = nz.read(small_runs.MODELS[name]()), nz.Gibbs(trajectories=trajectories)
+    found = {kernel.__name__: tuple(map(typeof, arguments)) for kernel, arguments in gibbs.ahead(structure, options)}
+    assert set(found) == {"run_sweeps"} | ({"run_hmc"} if trajectories == "always" else set())
+
+    def seen(*arguments):
+        raise Seen(*map(typeof, arguments))
+
+    run_hmc = gibbs.run_hmc
+    monkeypatch.setattr(gibbs, "address_of", lambda _, *about, is_called: address_of(run_hmc, *about, is_called=False))
+    monkeypatch.setattr(gibbs, "run_sweeps", seen)
+    monkeypatch.setattr(gibbs, "run_hmc", seen)
+    problem = gibbs.prepare(structure, options, SERIAL)
+    state, block = gibbs.init(problem, np.uint64(1), {}), Block(0, 3, 0, 2, False)
+    with pytest.raises(Seen) as called:
+        gibbs.run(problem, state, np.uint64(1), block)
+    assert called.value.args == found["run_sweeps"]
+    if trajectories == "always":
+        assert problem.hmc.value == 0
+        with pytest.raises(Seen) as called:
+            gibbs.step(problem, state, np.uint64(1))
+        assert called.value.args == found["run_hmc"]
+
+
+@pytest.mark.parametrize("trajectories", ["always", "never"])
+@pytest.mark.parametrize("name", ["powers", "missing powers", "powers with offsets", "powers with known W"])
+@compiled
+def test_gibbs_of_powers_has_compiled_ahead_what_it_calls(monkeypatch, name, trajectories):
+    structure, options = nz.read(small_runs.MODELS[name]()), nz.Gibbs(trajectories=trajectories)
+    ((kernel, arguments),) = power_gibbs.ahead(structure, options)
+    assert kernel is power_gibbs.run_sweeps
+
+    def seen(*arguments):
+        raise Seen(*map(typeof, arguments))
+
+    monkeypatch.setattr(power_gibbs, "run_sweeps", seen)
+    problem = power_gibbs.prepare(structure, options, SERIAL)
+    state = power_gibbs.init(problem, np.uint64(1), {})
+    for call in (
+        lambda: power_gibbs.run(problem, state, np.uint64(1), Block(0, 3, 0, 2, False)),
+        lambda: power_gibbs.step(problem, state, np.uint64(1)),
+    ):
+        with pytest.raises(Seen) as called:
+            call()
+        assert called.value.args == tuple(map(typeof, arguments))
+
+
+def test_gibbs_is_not_laid_out_twice_where_that_takes_long(monkeypatch):
+    structure = nz.read(small_runs.MODELS["counts"]())
+    monkeypatch.setattr(gibbs, "MOST_LAID_OUT", structure.data.values.size - 1)
+    assert gibbs.ahead(structure, nz.Gibbs()) == []
+    monkeypatch.undo()
+    assert gibbs.ahead(nz.read(small_runs.MODELS["counts with unknown priors"]()), nz.Gibbs(trajectories="never")) == []
+
+
+@compiled
+def test_a_run_has_its_kernels_compiled_from_its_beginning_once_in_a_process(monkeypatch):
+    begun = []
+
+    def compiling(calls, most):
+        begun.append(([kernel.__name__ for kernel, _ in calls], most))
+        return nullcontext()
+
+    monkeypatch.setattr(compile_ahead, "_asked", set())
+    monkeypatch.setattr(compile_ahead, "compiling_ahead", compiling)
+    model, given = small_runs.MODELS["counts"](), {"draws": 2, "tune": 1, "start": "random", "quiet": True}
+    for cores in (1, 3, 3):
+        nz.sample(chains=1, cores=cores, model=model, random_seed=1, **given)
+    assert [most for _, most in begun] == [1, 3, 3]
+    assert [bool(names) for names, _ in begun] == [False, True, False]
+    assert "run_sweeps" in begun[1][0]
+
+
+def test_the_demo_knows_what_its_model_will_be_read_as():
+    X = demo.digits().iloc[:, :60]
+    with pytest.warns(NmfZooWarning, match="no positive observed cell"):
+        whole = nz.read(nz.gamma_nmf(X, demo.RANK, **demo.PRIORS))
+    known = demo.as_read(X)
+    assert (known.W, known.H, known.likelihood) == (whole.W, whole.H, whole.likelihood)
+    assert np.array_equal(known.data.values, whole.data.values)
+    assert known.data.values.dtype == whole.data.values.dtype
+    assert known.data.mask is whole.data.mask is None
 
 
 # -- a cache that cannot be written ----------------------------------------------------------------------------

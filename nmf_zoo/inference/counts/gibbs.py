@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -56,6 +57,8 @@ from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import takes_counts, takes_priors
 from nmf_zoo.inference.shared.slice_sampling import draw_orbit_scales
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
+from nmf_zoo.kernels.compile.ahead import Call
+from nmf_zoo.kernels.compile.apart import Address, address_of
 from nmf_zoo.kernels.counts.allocation import allocate_sources, make_scratch
 from nmf_zoo.kernels.counts.gibbs import draw_scales, move_shears
 from nmf_zoo.kernels.counts.joint import weigh_features, weigh_samples
@@ -77,7 +80,7 @@ from nmf_zoo.kernels.counts.sweeps import (
     run_sweeps,
     set_rates_of_components,
 )
-from nmf_zoo.kernels.hmc.adaptation import Kept, Tuning, begin_sweep, end_sweep
+from nmf_zoo.kernels.hmc.adaptation import Kept, Schedule, Tuning, begin_sweep, end_sweep
 from nmf_zoo.kernels.random.draws import TINY, draw_factor
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
 from nmf_zoo.kernels.random.modified_half_normal import draw_half_normal_factor
@@ -86,10 +89,11 @@ from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
 from nmf_zoo.runtime.memory import release
-from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, LogLinearGammaPrior, Poisson
 
 MOVES = ("scale", "shear")
+CHANCES = 1.0, 1.0  # as `run_hmc` returns them
 MOST_REPLICAS = 10_000  # no table takes so many
 
 
@@ -206,6 +210,21 @@ class GibbsProblem:
         """Whether trajectories run."""
         return self.sweeps is not None and self.sweeps.plan.runs_hmc
 
+    @cached_property
+    def hmc(self) -> Address:
+        """Trajectories, as compiled sweeps call them. Where none run they are not compiled."""
+        return address_of(run_hmc, self.example, CHANCES, is_called=self.runs_hmc)
+
+    @property
+    def example(self) -> tuple[Any, ...]:
+        """Arguments of :func:`run_hmc`, of the types that it is called with."""
+        assert self.sweeps is not None
+        (n_features, n_samples), rank = self.structure.shape, self.structure.rank
+        W, Ht = np.ones((n_features, rank)), np.ones((n_samples, rank))
+        factors, tuning = CountFactors(W, Ht, W, Ht), _first_tuning(self.structure, self.sweeps)
+        what = Schedule(allocates=False, runs_hmc=True, measures=True, moves=False)
+        return self.sweeps, factors, tuning, make_workspace(self.sweeps, factors), what, np.uint64(0)
+
     def over_samples(self, Ht: Array) -> Array:
         """sum_n weight_fn h_kn, by the kernel that a small problem's sweeps use."""
         if self.sweeps is None:
@@ -273,12 +292,13 @@ def init(problem: GibbsProblem, key: np.uint64, start: Mapping[str, Array]) -> G
     """The start given, or a random one at the scale of the data."""
     W, Ht = start_factors(problem.structure, key, start)
     values = start_hyperparameters(problem.structure, start)
-    sides = None if problem.sweeps is None else problem.sweeps.sides
-    tuning = None
-    if sides is not None:
-        of_W, of_H = (side.prior_rate.shape for side in sides)
-        tuning = make_tuning(of_W, of_H, has_masses(problem.structure))
+    tuning = None if problem.sweeps is None else _first_tuning(problem.structure, problem.sweeps)
     return GibbsState(W, Ht, values, np.zeros_like(W), np.zeros_like(Ht), tuning)
+
+
+def _first_tuning(structure: Factorisation, sweeps: CountSweeps) -> Tuning:
+    of_W, of_H = (side.prior_rate.shape for side in sweeps.sides)
+    return make_tuning(of_W, of_H, has_masses(structure))
 
 
 def step(problem: GibbsProblem, state: GibbsState, key: np.uint64) -> tuple[GibbsState, GibbsInfo | TrajectoryInfo]:
@@ -406,7 +426,8 @@ def run(
         return None
     kept = make_kept(problem.structure, sweeps.followed, block.kept)
     steps, workspace = child(key, STEPS), make_workspace(sweeps, factors)
-    check_allocation(run_sweeps(sweeps, factors, state.tuning, workspace, kept, tuple(block), steps))
+    given = sweeps, factors, state.tuning, workspace, kept, tuple(block), problem.hmc, steps
+    check_allocation(run_sweeps(*given))
     keys = [child(key, DRAW, sweep) for sweep in range(block.first, block.stop) if block.keeps(sweep)]
     return state, *(_collect(problem, kept, keys) if keys else ({}, {}))
 
@@ -543,6 +564,28 @@ def move_along_orbit(
     return scale_move
 
 
+# -- what a first run compiles ---------------------------------------------------------------------------------------
+
+
+MOST_LAID_OUT = 1 << 20  # stored cells: of more, laying them out once more costs as much as it could save
+
+
+def ahead(structure: Factorisation, options: Gibbs) -> list[Call]:
+    """Whole blocks of sweeps, and trajectories, where a run has them."""
+    if structure.data is None or structure.data.values.size > MOST_LAID_OUT:
+        return []
+    problem = prepare(structure, options, SERIAL)
+    if problem.sweeps is None:
+        return []
+    example = problem.example
+    calls: list[Call] = [(run_hmc, example)] if problem.runs_hmc else []
+    if problem.compiled is not None:
+        block = tuple(Block(first=0, stop=1, base=0, thin=1, tuning=True))
+        kept, hmc = make_kept(structure, problem.checked, 1), address_of(run_hmc, example, CHANCES, is_called=False)
+        calls.append((run_sweeps, (*example[:4], kept, block, hmc, np.uint64(0))))
+    return calls
+
+
 ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
@@ -557,4 +600,5 @@ ENGINE: Engine = Engine(
     tune=tune,
     draw=draw,
     run=run,
+    ahead=ahead,
 )

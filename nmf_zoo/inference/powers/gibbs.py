@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsInfo, TrajectoryInfo
+from nmf_zoo.inference.counts.gibbs import MOST_LAID_OUT, Gibbs, GibbsInfo, TrajectoryInfo
 from nmf_zoo.inference.counts.sweeps import make_kept
 from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
 from nmf_zoo.inference.powers.trajectories import (
@@ -48,6 +48,7 @@ from nmf_zoo.inference.shared.joint import followed_means
 from nmf_zoo.inference.shared.propriety import is_proper
 from nmf_zoo.inference.shared.requirements import knows_weights_only, takes_inverse_gammas, takes_powers
 from nmf_zoo.inference.shared.start import start_factors, start_hyperparameters
+from nmf_zoo.kernels.compile.ahead import Call
 from nmf_zoo.kernels.hmc.adaptation import Kept, SweepPlan, begin_sweep, end_sweep
 from nmf_zoo.kernels.powers import composite
 from nmf_zoo.kernels.powers.composite import (
@@ -81,7 +82,7 @@ from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.blocks import Block
 from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
 from nmf_zoo.runtime.memory import release
-from nmf_zoo.runtime.workers import Workers
+from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Array, Exponential, Factorisation
 
 
@@ -412,6 +413,23 @@ def log_priors(structure: Factorisation, W: Array, H: Array, values: Mapping[str
     return total + structure.log_imputed(W, H, values)
 
 
+def ahead(structure: Factorisation, options: Gibbs) -> list[Call]:
+    """Whole blocks of sweeps: of a first run, what takes longest to compile."""
+    if structure.data is None or structure.data.values.size > MOST_LAID_OUT:
+        return []
+    problem = prepare(structure, options, SERIAL)
+    sweeps, (n_features, n_samples), rank = problem.sweeps, structure.shape, structure.rank
+    if sweeps is None:
+        return []
+    factors, tuning = (
+        PowerFactors(np.ones((rank, n_features)), np.ones((n_samples, rank))),
+        make_tuning(sweeps.sides, rank),
+    )
+    kept, block = make_kept(structure, sweeps.followed, 1), tuple(Block(first=0, stop=1, base=0, thin=1, tuning=True))
+    keys = np.zeros(1, np.uint64)
+    return [(run_sweeps, (sweeps, factors, tuning, make_workspace(sweeps, factors), kept, block, keys))]
+
+
 ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
@@ -426,4 +444,5 @@ ENGINE: Engine = Engine(
     tune=tune,
     draw=draw,
     run=run,
+    ahead=ahead,
 )

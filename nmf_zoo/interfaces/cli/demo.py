@@ -22,16 +22,17 @@ def run_demo(arguments: argparse.Namespace) -> int:
     )
 
     import nmf_zoo as nz
-    from nmf_zoo.interfaces.demo import digits, run_digits, thin_factors
-    from nmf_zoo.plots import plot_components
+    from nmf_zoo.interfaces.demo import compiled_for, digits, run_digits, thin_factors
 
-    idata = run_digits(digits(), arguments.random_seed)
+    X = digits()
+    with compiled_for(X):
+        idata = run_digits(X, arguments.random_seed)
     if str(idata.attrs["status"]).startswith("interrupted"):
         raise KeyboardInterrupt  # a part of the draws is no demonstration
     print_lines(summary_lines(idata, n_features=0))
     kept = thin_factors(idata)
     with replacing(picture, "output") as partial:
-        write_figure(plot_components(nz.align(kept), chain=None, shape=(8, 8)), partial)
+        write_figure(nz.plot_components(nz.align(kept), chain=None, shape=(8, 8)), partial)
     with replacing(result, "output") as partial:
         nz.save(kept, partial)
     print(f"\nwrote {picture} and {result}; next: nmf-zoo summary {result}")

@@ -8,8 +8,9 @@ import signal
 import sys
 import warnings
 from queue import SimpleQueue
-from threading import Thread
 from typing import Any
+
+from nmf_zoo.kernels.compile.ahead import end_with
 
 
 def serve() -> None:
@@ -18,15 +19,9 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what else is printed is no answer
     requests: SimpleQueue[str] = SimpleQueue()
-    Thread(target=_listen, args=(requests,), daemon=True).start()
+    end_with(sys.stdin, requests.put)
     while True:
         print(json.dumps(_answer(json.loads(requests.get()))), file=answers, flush=True)
-
-
-def _listen(requests: SimpleQueue[str]) -> None:
-    for line in sys.stdin:
-        requests.put(line)
-    os._exit(0)  # in the middle of a kernel, too
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -7,19 +7,17 @@ it ends, whatever it is compiling. So nothing is left behind when we are interru
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 from nmf_zoo.errors import RunFailed, one_line
 from nmf_zoo.inference.registry import OURS
 from nmf_zoo.interfaces.compiling.small_runs import Unit
-from nmf_zoo.kernels.compile import cache
+from nmf_zoo.kernels.compile.ahead import end_helper, start_helper
 
 MOST = 8  # processes: each imports PyMC for some seconds, and the longest of all runs is no shorter with more of them
 
@@ -28,16 +26,8 @@ class Helper:
     """One process, as a context."""
 
     def __enter__(self) -> Helper:
-        path = os.pathsep.join(filter(None, [str(cache.ROOT.parent), os.environ.get("PYTHONPATH")]))
         self._said = tempfile.TemporaryFile(mode="w+", errors="replace")  # a pipe that nobody reads would fill
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __package__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-            env=os.environ | {"PYTHONPATH": path, "NMF_ZOO_CACHE": str(cache.folder().parent)},
-        )
+        self._process = start_helper(__package__, stdout=subprocess.PIPE, stderr=self._said, text=True)
         return self
 
     def end(self) -> None:
@@ -46,10 +36,8 @@ class Helper:
         self._process.wait()
 
     def __exit__(self, *_: Any) -> None:
-        self.end()
+        end_helper(self._process)
         self._process.stdout.close()
-        with suppress(OSError):  # what it did not read
-            self._process.stdin.close()
         self._said.close()
 
     def run(self, unit: Unit) -> float:

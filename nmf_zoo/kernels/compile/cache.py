@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import llvmlite
@@ -43,6 +44,7 @@ DAYS_KEPT = 60  # of a file that nobody reads
 THIS, ROOT = Path(__file__), Path(__file__).parents[2]  # what keeps code does not make it
 KERNELS = ROOT / "kernels"
 SETTINGS = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE")  # of numba
+in_progress: dict[Path, Popen] = {}  # files that a helper process (`ahead`) is about to write
 _started = time.time()  # this file is imported before any kernel is
 _listener: ContextVar[Callable[[str], None]] = ContextVar("listener", default=lambda name: None)
 
@@ -91,6 +93,11 @@ class KernelCache:
         content = None if path is None else _read(path)
         if content is None:
             _listener.get()(self._name())
+            helper = in_progress.get(path)
+            if helper is not None:
+                helper.wait()
+                content = _read(path)
+        if content is None:
             return None
         return CompileResult._rebuild(target_context, *pickle.loads(content))
 
@@ -99,6 +106,11 @@ class KernelCache:
         path = None if data.library.has_dynamic_globals else self._path(sig, data.codegen)
         if path is not None:
             _write(path, dumps(data._reduce()))
+
+    def missing(self, args: tuple[Any, ...], codegen: Any) -> Path | None:
+        """The file that there would be for these types, if there is none yet."""
+        path = self._path(args, codegen)
+        return None if path is None or path.is_file() else path
 
     def _name(self) -> str:
         return re.sub(r"[^\w.]", "", f"{self._function.__module__}.{self._function.__qualname__}")[:150]
@@ -109,7 +121,7 @@ class KernelCache:
         stamps = [source_stamp(file) for file in files] if self._is_on else [None]
         if None in stamps:
             return None
-        about = (sorted(set(stamps)), line, _described(args), versions(), codegen.magic_tuple())
+        about = (sorted(set(stamps)), line, described(args), versions(), codegen.magic_tuple())
         return folder() / f"{self._name()}-{_digest(repr(about).encode()).hex()[:32]}{SUFFIX}"
 
 
@@ -129,15 +141,15 @@ def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def _described(kind: Any) -> str:
+def described(kind: Any) -> str:
     """A type, in full: numba writes tuples of two classes of the same name alike."""
     if isinstance(kind, tuple):
-        return ", ".join(map(_described, kind))
+        return ", ".join(map(described, kind))
     if isinstance(kind, types.BaseNamedTuple):
         cls = kind.instance_class
-        return f"{cls.__module__}.{cls.__qualname__}{kind.fields}({_described(tuple(kind))})"
+        return f"{cls.__module__}.{cls.__qualname__}{kind.fields}({described(tuple(kind))})"
     if isinstance(kind, types.BaseTuple):
-        return f"({_described(tuple(kind))})"
+        return f"({described(tuple(kind))})"
     return f"{type(kind).__name__}: {kind}"
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
+from nmf_zoo.kernels.compile.apart import call_at
 from nmf_zoo.kernels.counts.gibbs import allocate_cell_by_cell, draw_scales, move_shears
 from nmf_zoo.kernels.counts.joint import WeightArrays, log_joint, weigh_features, weigh_samples
 from nmf_zoo.kernels.hmc.adaptation import (
@@ -89,15 +90,16 @@ class SweepWorkspace(NamedTuple):
 
 
 @kernel
-def run_sweeps(sweeps, factors, tuning, workspace, kept, block, key):
+def run_sweeps(sweeps, factors, tuning, workspace, kept, block, hmc, key):
     """Sweeps first, ..., stop - 1 of ``block`` (first, stop, base, thin, tuning); returns an allocation's failures.
 
     ``key`` is the stream of the steps. ``kept`` has room for the sweeps that ``block`` keeps. A failure ends the block.
+    ``hmc`` is the address of :func:`run_hmc`, half of all code, for a plan that runs trajectories.
     """
     first, stop, base, thin, is_tuning = block
     row = 0
     for number in range(first, stop):
-        failures, info = _sweep(sweeps, factors, tuning, workspace, is_tuning, fold(key, number))
+        failures, info = _sweep(sweeps, factors, tuning, workspace, is_tuning, hmc, fold(key, number))
         if failures > 0:
             return failures
         if thin > 0 and (number - base) % thin == 0:
@@ -109,7 +111,7 @@ def run_sweeps(sweeps, factors, tuning, workspace, kept, block, key):
 
 
 @kernel
-def _sweep(sweeps, factors, tuning, workspace, is_tuning, key):
+def _sweep(sweeps, factors, tuning, workspace, is_tuning, hmc, key):
     """One sweep: (failures of the allocation, (size of the scale move, acceptance and steps of W and of H))."""
     failures, scale_move, chances = 0, 0.0, (np.nan, np.nan)
     if not sweeps.plan.runs_hmc:
@@ -121,7 +123,7 @@ def _sweep(sweeps, factors, tuning, workspace, is_tuning, key):
         if failures > 0:
             return failures, (scale_move, np.nan, np.nan, 0.0, 0.0)
     lengths = np.float64(tuning.W.length[0]), np.float64(tuning.H.length[0])
-    chances = run_hmc(sweeps, factors, tuning, workspace, what, fold(key, TRAJECTORIES))
+    chances = call_at(hmc, (sweeps, factors, tuning, workspace, what, fold(key, TRAJECTORIES)))
     if what.moves:
         scale_move = _move_along_orbit(sweeps, factors, workspace, fold(key, ORBIT))
     end_sweep(tuning, sweeps.sides, workspace.sides, is_tuning)
