@@ -29,7 +29,7 @@ from nmf_zoo.inference.shared.requirements import UNITS
 from nmf_zoo.inference.shared.sample_blocks import read_ahead, structure_of_samples
 from nmf_zoo.inference.shared.start import typical_totals
 from nmf_zoo.labels import are_counted, writable_labels
-from nmf_zoo.models.matrices import COLUMNS, ROWS, check_same_labels, read_along, read_labels
+from nmf_zoo.models.matrices import COLUMNS, ROWS, as_numbers, check_same_labels, read_along, read_labels
 from nmf_zoo.runtime.arguments import check_possible
 from nmf_zoo.runtime.engine import BlockEngine
 from nmf_zoo.sparse import by_sample, read_sparse
@@ -86,6 +86,7 @@ class CutArray:
     def __init__(self, X: Any, block: int | None = None):
         X, labels = read_labels(X)
         if labels:
+            X = as_numbers("data", X, labels, None)  # of columns that pandas keeps as objects
             self.coords = {dim: writable_labels(dim, own) for dim, own in labels.items()}
         if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "biuf":
             got = f"an array of shape {X.shape} of {X.dtype}"

@@ -159,6 +159,14 @@ def test_labels_of_tables_in_memory_come_along(form, tmp_path):
     np.testing.assert_array_equal(table(turned), X)
 
 
+def test_columns_of_objects_are_numbers():
+    holes = np.where(X == 2, np.nan, X)
+    given = pd.DataFrame(holes).astype("Int64")
+    np.testing.assert_array_equal(table(nz.open_blocks(given, block=6)), holes)
+    with pytest.raises(InputError, match="data: got the non-numeric cell 'many' at feature 'f', obs 1"):
+        nz.open_blocks(pd.DataFrame([[1, "many"]], ["f"]))
+
+
 @pytest.mark.parametrize(
     "labels",
     [
