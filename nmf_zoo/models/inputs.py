@@ -129,7 +129,7 @@ def note_channels(labels: Labels) -> None:
 def note_times(labels: Labels) -> None:
     """Chains go from column to column: dates in another order are times that jump to and fro."""
     times = labels.get(COLUMNS, np.empty(0))
-    if times.dtype.kind in "mM" and np.any(np.diff(times) < np.timedelta64(0)):
+    if times.dtype.kind in "mM" and np.any(np.diff(times.astype(np.int64)) < 0):
         note("X: the columns are times that are not in order, and a chain goes from column to column: sort them")
 
 
