@@ -159,10 +159,14 @@ def check_export(folder: str | Path, format: str, overwrite: bool, cnmf: str | N
 
 
 class _Scale(NamedTuple):
-    """What multiplies W H in the model, where it is known: an exposure, and the multipliers of batches."""
+    """What multiplies W H in the model, where it is known: an exposure, and the multipliers of batches.
+
+    ``batch`` : dim of the batches in the draws
+    """
 
     exposure: Offset | None = None
     multipliers: Multipliers | None = None
+    batch: Any = None
 
     @property
     def names(self) -> list[str]:
@@ -216,7 +220,7 @@ class _Source(NamedTuple):
 
     def exposures(self, W: xr.DataArray, H: xr.DataArray, feature: Any, obs: Any) -> xr.DataArray:
         """(chain, draw, obs) of one component: h_kn times the sum of what multiplies w_fk over the features."""
-        exposure, multipliers = self.scale
+        exposure, multipliers = self.scale.exposure, self.scale.multipliers
         if multipliers is None:
             return _added(W, H, exposure, feature, obs)
         H = H.transpose(*LEADING, obs)
@@ -233,9 +237,9 @@ class _Source(NamedTuple):
         """(chain, draw, feature) draws of one batch's."""
         multipliers = self.scale.multipliers
         assert multipliers is not None
-        draws = [one[multipliers.variable.name].transpose(*LEADING, ...) for one in self.chains]
-        at = {draws[0].dims[2 if multipliers.transposed else 3]: batch}
-        return xr.DataArray(np.concatenate([M.isel(at).to_numpy() for M in draws]), dims=(*LEADING, feature))
+        own = [one[multipliers.variable.name].isel({self.scale.batch: batch}) for one in self.chains]
+        draws = [M.transpose(*LEADING, ...).to_numpy() for M in own]
+        return xr.DataArray(np.concatenate(draws), dims=(*LEADING, feature))
 
 
 def _added(W: xr.DataArray, H: xr.DataArray, exposure: Offset | None, feature: Any, obs: Any) -> xr.DataArray:
@@ -270,19 +274,20 @@ def _scale_of(model: Any, idata: Any, weights: str, activations: str) -> _Scale:
         raise InputError("model", got, f"{weights} and {activations}", "name the factors: weights=, activations=")
     present = [factor for factor in (structure.W, structure.H) if factor.name in group]
     for factor in present:
-        variable_of(group, factor.name, factor.variable_shape)
+        variable_of(group, structure, factor.name, factor.variable_shape)
     check_labels(group, structure, [factor.name for factor in present])
     if isinstance(exposure, Listed):
         raise InputError("model", "an exposure of listed cells alone", "one of all cells", "leave the model out")
-    is_turned, multipliers = names != (weights, activations), structure.likelihood.of_batches
+    is_turned, multipliers, of_batch = names != (weights, activations), structure.likelihood.of_batches, None
     if multipliers is not None:
-        variable_of(group, multipliers.variable.name, multipliers.variable.variable_shape)
+        M = variable_of(group, structure, multipliers.variable.name, multipliers.variable.variable_shape)
         if is_turned:
             got = f"multipliers of batches of what {weights} belongs to"
             raise InputError(
                 "model", got, f"batches of samples, of {activations}", "exchange weights= and activations="
             )
-    return _Scale(exposure if exposure is None or not is_turned else _turned(exposure), multipliers)
+        of_batch = M.dims[2 if multipliers.transposed else 3]
+    return _Scale(exposure if exposure is None or not is_turned else _turned(exposure), multipliers, of_batch)
 
 
 def _turned(exposure: Array | Outer) -> Array | Outer:

@@ -103,6 +103,8 @@ def check_inputs(
     )
     note_repeats(labels)
     note_channels(labels)
+    if in_time:
+        note_times(labels)
     note_empty(cells, matrix_shape, in_time)
     return inputs
 
@@ -121,6 +123,13 @@ def note_channels(labels: Labels) -> None:
     columns = labels.get(COLUMNS, ())
     if len(columns) <= MOST_CHANNELS and channels_of(columns) is not None:
         note("X: the columns are channels of mutations, and features belong into the rows: transpose it")
+
+
+def note_times(labels: Labels) -> None:
+    """Chains go from column to column: dates in another order are times that jump to and fro."""
+    times = labels.get(COLUMNS, np.empty(0))
+    if times.dtype.kind in "mM" and np.any(np.diff(times.astype(np.int64)) < 0):
+        note("X: the columns are times that are not in order, and a chain goes from column to column: sort them")
 
 
 def note_empty(observed: Observed | None, shape: tuple[int, int], in_time: bool) -> None:

@@ -118,7 +118,7 @@ class Source:
             return
         for factor in (self.structure.W, self.structure.H):
             if factor.name in self.posterior:
-                variable_of(self.posterior, factor.name, factor.variable_shape)
+                variable_of(self.posterior, self.structure, factor.name, factor.variable_shape)
                 check_labels(self.posterior, self.structure, [factor.name])
 
     @cached_property

@@ -112,7 +112,7 @@ def open_posterior(
     """
     group = posterior_group(idata)
     shapes = needed_shapes(structure) | {own.name: own.variable_shape for own in others}
-    arrays = {name: _variable_in(group, name, shape) for name, shape in shapes.items()}
+    arrays = {name: _variable_in(group, structure, name, shape) for name, shape in shapes.items()}
     check_labels(group, structure, shapes)
     kept = spaced(group.sizes["draw"], n_draws)
     chains, draws = group["chain"].to_numpy(), group["draw"].to_numpy()
@@ -202,18 +202,19 @@ def mean_over_draws(array: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArr
     return sum(of(array.isel(draw=part).compute()).sum("draw") for part in parts) / n_draws
 
 
-def variable_of(group: xr.Dataset, name: str, shape: tuple[int, ...]) -> xr.DataArray:
-    """(chain, draw, ...) draws of a variable of the model."""
-    _variable_in(group, name, shape)
-    return group[name].transpose(*LEADING, ...)
+def variable_of(group: xr.Dataset, structure: Factorisation, name: str, shape: tuple[int, ...]) -> xr.DataArray:
+    """(chain, draw, ...) draws of a variable of the model, along its dims in the model's order."""
+    return group[name].transpose(*_variable_in(group, structure, name, shape).dims)
 
 
-def _variable_in(group: xr.Dataset, name: str, shape: tuple[int, ...]) -> xr.Variable:
+def _variable_in(group: xr.Dataset, structure: Factorisation, name: str, shape: tuple[int, ...]) -> xr.Variable:
     """The same without labels, which takes a tenth of the time."""
     if name not in group:
         found = f"a posterior of {', '.join(map(str, group.data_vars)) or 'nothing'}"
         raise InputError("idata", found, f"one that holds {name}", f"sample with var_names that include {name!r}")
-    array = group.variables[name].transpose(*LEADING, ...)
+    array, dims = group.variables[name].transpose(*LEADING, ...), structure.dims.get(name, ())
+    if array.dims[2:] != dims and {*array.dims[2:]} == {*dims}:
+        array = array.transpose(*LEADING, *dims)
     if array.shape[2:] != shape:
         raise InputError(
             "idata", f"{name} of shape {array.shape[2:]}", f"{shape}, as in the model", "give the model it came from"

@@ -377,7 +377,7 @@ def _means(idata: Any, structure: Factorisation, chain: int | None) -> _OrderedM
         if structure.likelihood.of_batches is None:
             _refuse_of_samples(role, parameter.shape)
     needed += [unknown.name for unknown in (*structure.H.unknowns, *structure.likelihood.unknowns)]
-    draws = xr.Dataset({name: variable_of(group, name, shapes[name]) for name in needed})
+    draws = xr.Dataset({name: variable_of(group, structure, name, shapes[name]) for name in needed})
     check_labels(group, structure, needed)
     if W.is_fixed:  # so are the places of its components
         one, labels = draws.sel(chain=[chosen]) if needed else draws, _component_labels(structure)

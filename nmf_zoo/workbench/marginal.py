@@ -95,10 +95,10 @@ def _from_result(structure: Factorisation, idata: Any, names: list[str]) -> tupl
     if posterior.sizes["draw"] != 1:
         got = f"{posterior.sizes['draw']} draws"
         raise InputError("W", got, "a result with one draw, or an array", "take one: idata.sel(draw=[0])")
-    values = {name: variable_of(posterior, name, shapes[name]).to_numpy()[0, 0] for name in names}
+    values = {name: variable_of(posterior, structure, name, shapes[name]).to_numpy()[0, 0] for name in names}
     if isinstance(structure.W.prior, Fixed):
         return values, structure.W.prior.value
-    of_w = variable_of(posterior, structure.W.name, structure.W.variable_shape).to_numpy()[0, 0]
+    of_w = variable_of(posterior, structure, structure.W.name, structure.W.variable_shape).to_numpy()[0, 0]
     check_labels(posterior, structure, [structure.W.name])
     return values, check_weights(structure, structure.W.orient(of_w))
 

@@ -315,7 +315,9 @@ def test_a_result_in_another_order_is_a_reference():
 
 def test_a_reference_of_other_features_is_refused():
     ours, (W, H) = labelled(shuffled()[0], FEATURES, DAYS), truth()
-    other = xr.Dataset({"W": (DIMS["W"], W), "H": (DIMS["H"], H)}, {"feature": FEATURES, "obs": np.roll(DAYS + 1, 1)})
+    other = xr.Dataset(
+        {"W": (DIMS["W"], W), "H": (DIMS["H"], H)}, {"feature": FEATURES, "obs": DAYS + np.timedelta64(1, "D")}
+    )
     with pytest.raises(InputError, match="reference: got H with other labels of 'obs'; expected those of the draws"):
         nz.align(ours, other)
     assert group(nz.align(ours, {"W": other["W"]}), "alignment")["cosine"].min() > 0.95

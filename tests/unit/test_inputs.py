@@ -264,6 +264,14 @@ def test_labels_of_every_kind_are_those_of_x_in_other_arguments(kind):
 # -- said once ---------------------------------------------------------------------------------------------------
 
 
+def test_times_that_are_not_in_order_are_said_of_chains():
+    days = pd.to_datetime(["2020-01-01", "2020-01-04", "2020-01-02", "2020-01-05"])
+    check(FRAME.set_axis(days, axis=1))  # of samples that are no times of a chain any order will do
+    with pytest.warns(NmfZooWarning, match="times that are not in order, and a chain goes from column to column"):
+        nz.hmm_nmf(FRAME.set_axis(days, axis=1), 1, chain=nz.GammaChain(5.0, 5.0), alpha_w=1.0)
+    nz.hmm_nmf(FRAME.set_axis(days.sort_values(), axis=1), 1, chain=nz.GammaChain(5.0, 5.0), alpha_w=1.0)
+
+
 def test_empty_rows_and_columns_are_said_once():
     given = X.copy()
     given[0], given[:, 1:3] = 0, 0

@@ -347,6 +347,25 @@ def test_projection_knows_the_models_own_rows(labels):
     np.testing.assert_array_equal(nz.read(again).data.values, X)
 
 
+def test_draws_whose_dims_are_in_another_order():
+    """What is square can't be told by its shape: slopes of as many covariates as components, multipliers, W."""
+    rng = np.random.default_rng(1)
+    design, batch = rng.normal(size=(5, 2)), list("pqppq")
+    model = nz.gamma_nmf(rng.poisson(4.0, (2, 5)), 2, design=design, batch=batch)
+    idata = random_idata(model, rng)
+    posterior = _compat.group(idata, "posterior")
+    turned = _compat.with_groups(idata, {"posterior": posterior.transpose()})
+    for answer in (
+        lambda draws: _compat.group(nz.log_likelihood(draws, model), "log_likelihood")["X"],
+        lambda draws: nz.predict(draws, model, random_seed=1),
+        lambda draws: nz.projection_model(draws, [[1], [2]], model=model, design=design[:1], batch=["q"])["exposure"],
+    ):
+        expected, found = answer(idata), answer(turned)
+        if not isinstance(expected, xr.DataArray):
+            expected, found = expected.get_value(), found.get_value()
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_projection_asks_for_the_scale_of_the_draws():
     model = MODELS["dense"]()
     idata = random_idata(model, np.random.default_rng(1))
