@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
-from functools import partial, wraps
+from functools import partial, update_wrapper
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -131,7 +131,7 @@ def recorded() -> Iterator[Callable[[], list[Call]]]:
 def listening(value: Any, made: dict[str, list[Call]]) -> Any:
     """Whatever a module calls kernels by, with calls written down: the kernel, or the module that it is in."""
     if isinstance(value, Dispatcher) and value.__module__.startswith(KERNELS):
-        return recording(value, made)
+        return Recording(value, made)
     if isinstance(value, ModuleType) and value.__name__.startswith(KERNELS):
         return SimpleNamespace(**{name: listening(part, made) for name, part in vars(value).items()})
     return value
@@ -141,20 +141,24 @@ def _is_python(module: str) -> bool:
     return module.startswith("nmf_zoo.") and not module.startswith(COMPILED)
 
 
-def recording(kernel: Dispatcher, made: dict[str, list[Call]]) -> Callable:
-    """The kernel, of which calls are written down."""
-    name = f"{kernel.__module__}:{kernel.py_func.__qualname__}"
+class Recording:
+    """A kernel, of which calls are written down. In all else it is the kernel."""
 
-    @wraps(kernel.py_func)
-    def call(*arguments):
+    def __init__(self, kernel: Dispatcher, made: dict[str, list[Call]]):
+        update_wrapper(self, kernel.py_func)
+        self._kernel, self._made = kernel, made
+        self._name = f"{kernel.__module__}:{kernel.py_func.__qualname__}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+    def __call__(self, *arguments: Any) -> Any:
         given = pickle.dumps(arguments)
-        result = kernel(*arguments)
-        calls = made.setdefault(name, [])
+        result = self._kernel(*arguments)
+        calls = self._made.setdefault(self._name, [])
         del calls[FIRST_CALLS:]
-        calls.append(Call(name, given, pickle.dumps((result, arguments))))
+        calls.append(Call(self._name, given, pickle.dumps((result, arguments))))
         return result
-
-    return call
 
 
 def report(known: Mapping[str, Recorded]) -> Report:

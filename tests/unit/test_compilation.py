@@ -170,6 +170,7 @@ def test_a_kernel_that_is_called_by_its_address_gives_what_it_gives():
     address = address_of(*SCALED)
     assert _height_and_width(address, Rectangle(2.0, 3.0), 4.0) == (3.0, 8.0)
     again = pickle.loads(pickle.dumps(address))  # an address is good in one process
+    assert again == address != address_of(*SCALED, is_called=False)
     assert _height_and_width(again, Rectangle(2.0, 3.0), 4.0) == (3.0, 8.0)
 
 

@@ -33,7 +33,10 @@ class AddressType(types.Type):
 
 
 class Address:
-    """Where a kernel's code for some types begins in this process; 0 where it was not compiled. See `address_of`."""
+    """Where a kernel's code for some types begins in this process; 0 where it was not compiled. See `address_of`.
+
+    Equal are those of one kernel for the same types, wherever its code lies.
+    """
 
     def __init__(self, kernel: Any, takes: tuple[Any, ...], returns: Any, is_called: bool):
         self.kernel, self.value = kernel, 0
@@ -47,6 +50,12 @@ class Address:
             if made.signature.return_type != returns:
                 raise TypeError(f"{kernel.__qualname__} returns {made.signature.return_type}, not {returns}")
             self.value = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Address) and self.__reduce__() == other.__reduce__()
+
+    def __hash__(self) -> int:
+        return hash(self.__reduce__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _address_in, (self.kernel.__module__, self.kernel.__qualname__, *self._about)
