@@ -7,7 +7,7 @@ import faulthandler
 import gc
 import os
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from unittest.mock import patch
 
 import pytest
@@ -119,6 +119,17 @@ def few_fits(request):
     with pytest.MonkeyPatch.context() as monkeypatch:
         if request.path.parent.name != "statistical" and not is_one_of(OF_SEARCHES, request.path):
             search_little(monkeypatch)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nobody_helps(request):
+    """A first run compiles what it calls itself, but where helpers are asked for: the other core has tests of its own."""
+    from nmf_zoo.runtime import compile_ahead
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if request.path.stem != "test_compile_ahead":
+            monkeypatch.setattr(compile_ahead, "compiling_ahead", lambda calls, most: nullcontext())
         yield
 
 
