@@ -42,9 +42,12 @@ TABLES = {
     "H": "activations of components in samples, on the scale that they were drawn on",
     "shares": "the columns of W, each summing to 1: what a component is made of",
     "exposures": "what a component adds to a sample, over all features, in units of the data",
+    "parameters": "what else is unknown: multipliers of batches, dispersions, errors, slopes, hyperparameters",
 }
+PER_BATCH = "what a component adds to a sample before its features are multiplied by those of its batch (parameters)"
 PER_EXPOSURE = "what a component adds to a sample where the exposure is 1, over all features: not in units of the data"
-EXPOSURE = "exposure * ("  # in what a result says of its model
+EXPOSURE, BATCHES = "exposure * (", "multipliers="  # in what a result says of its model
+IMPUTED = "_unobserved"  # how PyMC's names of missing cells end: they have no labels, and nz.impute gives them
 NAME = re.compile(r"[\w\-]+")
 OF_CNMF = re.compile(r"[\w\-]+\.(usages|spectra|gene_spectra_tpm)\.k_\d+\.dt_2_0(\.consensus)?\.txt")
 MILLION = 1e6  # transcripts
@@ -65,7 +68,7 @@ def export(
     weights: str = "W",
     activations: str = "H",
 ) -> Path:
-    """Write tables of a result: W, H, shares and exposures with their uncertainty, one row per cell.
+    """Write tables of a result: W, H, shares, exposures and all other unknowns with their uncertainty, a row per cell.
 
     Parameters
     ----------
@@ -85,8 +88,10 @@ def export(
 
     Returns
     -------
-    The folder, with ``components``, ``W``, ``H``, ``shares`` and ``exposures`` (as far as the result has them), each
-    with labels and the columns mean, sd, q05, q50, q95, r_hat and ess, and a ``README.md`` that explains them.
+    The folder, with ``components``, ``W``, ``H``, ``shares``, ``exposures`` and ``parameters`` (as far as the result
+    has them), each with labels and the columns mean, sd, q05, q50, q95, r_hat and ess, and a ``README.md`` that
+    explains them. ``parameters`` has all other unknowns: multipliers (feature, batch), dispersions, errors of
+    measurement, slopes of covariates, hyperparameters.
     Components are in the result's order. A cell that means nothing is empty: of a point estimate, and where means were
     kept and no draws (``keep="moments"``, H of ``data=``), all but the mean
 
@@ -111,7 +116,9 @@ def export(
     is_per_exposure = model is None and EXPOSURE in str(idata.attrs.get("model"))
     of_w = draws_in_order(idata, chain, **factors, names=[weights])
     drawn = chains if chains[0].sizes["draw"] > 1 else [with_known_weights(idata, one, weights) for one in of_w]
-    source = _Source(chains, drawn, weights, activations, exposure, is_per_exposure)
+    of_others = _others(idata, weights, activations)
+    others = list(draws_in_order(idata, chain, **factors, names=of_others)) if of_others else []
+    source = _Source(chains, drawn, others, of_others, weights, activations, exposure, is_per_exposure)
     tables = dict(_tables(source, _is_judged(source, diagnostics)))
     if is_per_exposure and "exposures" in tables:
         said = "exposures are what components add where the exposure is 1, not in units of the data"
@@ -125,7 +132,8 @@ def export(
             _write(table, partial / f"{name}.{format}")
         for name, wide in _as_cnmf(tables, cnmf).items():
             wide.to_csv(partial / name, sep="\t", encoding="utf-8")
-        (partial / README).write_text(_explained(tables, format, whose, source), encoding="utf-8")
+        is_per_batch = BATCHES in str(idata.attrs.get("model"))
+        (partial / README).write_text(_explained(tables, format, whose, source, is_per_batch), encoding="utf-8")
     return Path(folder)
 
 
@@ -157,10 +165,13 @@ class _Source(NamedTuple):
     ----------
     chains : of both factors
     drawn : of the weights alone, which may have draws where activations have means
+    others, of_others : of all other variables, and their names
     """
 
     chains: Sequence[xr.Dataset]
     drawn: Sequence[xr.Dataset]
+    others: Sequence[xr.Dataset]
+    of_others: Sequence[str]
     weights: str
     activations: str
     exposure: Offset | None
@@ -177,7 +188,8 @@ class _Source(NamedTuple):
     @property
     def n_cells(self) -> int:
         names = [name for name in (self.weights, self.activations) if name in self.chains[0]]
-        return 2 * sum(int(np.prod(self.chains[0][name].shape[2:])) for name in names)
+        of_others = (self.others[0][name][0, 0].size for name in self.of_others)
+        return 2 * sum(int(np.prod(self.chains[0][name].shape[2:])) for name in names) + sum(of_others)
 
     @property
     def has_means(self) -> bool:
@@ -273,6 +285,45 @@ def _tables(source: _Source, is_judged: bool) -> Iterator[tuple[str, pd.DataFram
     for name, tables in parts.items():
         if tables:
             yield name, pd.concat(tables, ignore_index=True)
+    if source.of_others:
+        yield "parameters", _parameters(source, is_judged)
+
+
+def _others(idata: Any, weights: str, activations: str) -> list[str]:
+    """Names of the variables beside the factors: the model's other unknowns, and no tables as large as X."""
+    group = draws_or_means(idata)
+    own = {dim for name in (weights, activations) if name in group for dim in group[name].dims[2:]}
+    return [
+        str(name)
+        for name, array in group.data_vars.items()
+        if name not in (weights, activations)
+        and not str(name).endswith(IMPUTED)
+        and len(own.intersection(array.dims)) < 2
+        and array.dtype.kind in "biuf"
+    ]
+
+
+def _parameters(source: _Source, is_judged: bool) -> pd.DataFrame:
+    """A row for each entry of each variable, with its labels in columns that other variables leave empty."""
+    dims = factor_dims(source.chains[0], source.weights, source.activations)
+    called = {dims.feature: "feature", dims.obs: "sample", dims.component: "component", dims.own: "component"}
+    taken = {"parameter", *COLUMNS}
+    parts = []
+    for name in source.of_others:
+        own = [one[name].compute() for one in source.others]
+        draws = own[0] if len(own) == 1 else xr.concat(own, dim="chain", join="override")
+        axes = [dim for dim in draws.dims if dim not in ("chain", "draw")]
+        columns = [called.get(dim, f"{dim}_label" if dim in taken else str(dim)) for dim in axes]
+        labels = np.meshgrid(*(_labels(draws, dim).astype(object) for dim in axes), indexing="ij") if axes else []
+        flat = draws.transpose("chain", "draw", *axes).to_numpy()
+        cells = xr.DataArray(flat.reshape(*flat.shape[:2], -1), dims=("chain", "draw", "cell"))
+        stats = _cells(cells, "cell", "cell", name, is_judged).rename(columns={"component": "parameter"})
+        stats = stats.drop(columns="cell")
+        for at, (column, values) in enumerate(zip(columns, labels, strict=True)):
+            stats.insert(1 + at, column, values.ravel())
+        parts.append(stats)
+    found = pd.concat(parts, ignore_index=True)
+    return found[[name for name in found if name not in COLUMNS] + list(COLUMNS)]
 
 
 def _labels(array: xr.DataArray, dim: Any) -> np.ndarray:
@@ -300,7 +351,7 @@ def _write(table: pd.DataFrame, path: Path) -> None:
     if path.suffix == ".csv":
         table.to_csv(path, index=False, encoding="utf-8")
         return
-    texts = {name: table[name].astype(str) for name in table if table[name].dtype == object}
+    texts = {name: table[name].map(str, na_action="ignore") for name in table if table[name].dtype == object}
     table.assign(**texts).to_parquet(path, index=False)
 
 
@@ -322,7 +373,7 @@ def _wide(table: pd.DataFrame, rows: str) -> pd.DataFrame:
     return pd.DataFrame(columns).rename_axis(None)
 
 
-def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source) -> str:
+def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source, is_per_batch: bool) -> str:
     """The README: which tables there are, and what their columns are."""
     n_draws = sum(one.sizes["draw"] for one in source.drawn)
     kept = f"{number_of(n_draws, 'draw')} in all" if n_draws > len(source.drawn) else "means, or a point, and no draws"
@@ -333,7 +384,8 @@ def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source:
         f"Written by nmf_zoo, of {whose}: {kept}.",
         "",
     ]
-    said = TABLES | ({"exposures": PER_EXPOSURE} if source.is_per_exposure else {})
+    said = TABLES | ({"exposures": PER_BATCH} if is_per_batch else {})
+    said |= {"exposures": PER_EXPOSURE} if source.is_per_exposure else {}
     lines += [f"- `{name}.{format}`: {said[name]} ({number_of(len(table), 'row')})" for name, table in tables.items()]
     lines += [
         "",
@@ -342,6 +394,12 @@ def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source:
     ]
     lines += ["| column | what it is |", "|---|---|", "| component | label or number of the component |"]
     lines += ["| feature | label of the feature, a row of X |", "| sample | label of the sample, a column of X |"]
+    if "parameters" in tables:
+        lines += ["| parameter | name of the variable in the model; what labels it has no use for are empty |"]
+        known = {"parameter", "component", "feature", "sample", *COLUMNS}
+        lines += [
+            f"| {name} | label along this dim of the model |" for name in tables["parameters"] if name not in known
+        ]
     lines += [f"| {name} | {text} |" for name, text in COLUMNS.items()]
     return "\n".join(
         [*lines, "", "An empty cell means nothing there: of a point estimate or of means alone all but the mean.", ""]

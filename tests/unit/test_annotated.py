@@ -233,7 +233,7 @@ def test_objects_that_are_refused():
         nz.tl.nmf(made()[:10], K, **HOW)
     adata = made()
     adata.obs.loc["c3", "batch"] = None
-    with pytest.raises(InputError, match="1 samples without a value in 'batch'"):
+    with pytest.raises(InputError, match="1 sample without a value in 'batch'"):
         nz.tl.nmf(adata, K, batch="batch", **HOW)
     with pytest.raises(UnsupportedModel, match="unbounded at 0"):
         nz.tl.nmf(made(), K, engine="em", **HOW)

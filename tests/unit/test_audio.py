@@ -403,7 +403,7 @@ def test_windows_are_lengths_that_are_fast(rate, window, hop, length, step):
         (0, None, "window: got 0; expected milliseconds"),
         (np.nan, None, "window: got nan"),
         ("a", None, "window: got 'a'"),
-        (0.1, None, "window: got 0.1 ms, 1 samples at 8000 Hz; expected at least 4"),
+        (0.1, None, "window: got 0.1 ms, 1 sample at 8000 Hz; expected at least 4"),
         (32, 20, "hop: got 20 ms, 160 samples at 8000 Hz; expected 1 to 128 samples"),
         (32, 0.01, "hop: got 0.01 ms, 0 samples"),
         (32, -1, "hop: got -1"),

@@ -263,3 +263,78 @@ def test_names_of_cnmf_from_the_shell(here, idata, capsys):
     assert "run.usages.k_2.dt_2_0.consensus.txt" in capsys.readouterr().out
     assert main(["export", "x.nc", "-o", "other", "--cnmf", "a/b"]) == 2
     assert "--cnmf: got 'a/b'" in capsys.readouterr().err
+
+
+# -- what else is unknown --------------------------------------------------------------------------------------------
+
+LETTERS = ["a, b", "c", "d", "\u00e9"]
+AGES = pd.DataFrame({"age": [0.0, 1.0, -1.0, 2.0, 0.5, -0.5]}, index=X.columns)
+
+
+def in_batches():
+    """Unknown multipliers and relevances; every variable that a label can belong to."""
+    return nz.gamma_nmf(X, 2, batch=nz.Batches(labels=[1, 2, 3] * 2, reference=2), prior="ard")
+
+
+def test_every_other_unknown_is_exported_with_its_labels(here):
+    found = nz.sample(10, tune=10, chains=2, start="random", random_seed=1, quiet=True, model=in_batches())
+    folder = nz.export(found, "tables")
+    table = pd.read_csv(folder / "parameters.csv")
+    shown = component_order(found)["shown"].to_numpy()
+    M = _compat.group(found, "posterior")["M"].to_numpy()[shown]
+    own = table[table["parameter"] == "M"]
+    assert own["feature"].tolist() == [letter for letter in LETTERS for _ in range(2)]
+    assert own["other_batch"].tolist() == [1.0, 3.0] * 4
+    assert own["component"].isna().all()
+    for row, column in np.ndindex(4, 2):
+        np.testing.assert_allclose(own[STATS].to_numpy()[2 * row + column], expected(M[..., row, column]), rtol=1e-9)
+    relevance = table[table["parameter"] == "relevance"]
+    assert relevance["component"].tolist() == [0, 1]
+    order = component_order(found)["order"].to_numpy()[shown]
+    whole = np.take_along_axis(_compat.group(found, "posterior")["relevance"].to_numpy()[shown], order, -1)
+    np.testing.assert_allclose(relevance["mean"], whole.mean(axis=(0, 1)))
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    assert "| other_batch | label along this dim of the model |" in readme
+    assert "before its features are multiplied by those of its batch" in readme
+    assert ",1," in (folder / "parameters.csv").read_text(encoding="utf-8")  # and not 1.0
+    nz.export(found, "tables", overwrite=True)
+
+
+OTHERS = {
+    "dispersion": (lambda: nz.negative_binomial_nmf(X, 2), set()),
+    "hpf": (lambda: nz.gamma_nmf(X, 2, prior="hpf"), {"feature", "sample"}),
+    "slopes": (lambda: nz.gamma_nmf(X, 2, design=AGES), {"component", "covariate"}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_parameters_of_every_kind(here, name):
+    make, columns = OTHERS[name]
+    how = {"chains": 1, "start": "random", "random_seed": 1, "quiet": True}
+    found = nz.sample(5, tune=5, model=make(), **how)
+    table = pd.read_csv(nz.export(found, "tables") / "parameters.csv")
+    posterior = _compat.group(found, "posterior").drop_vars(["W", "H"])
+    assert set(table["parameter"]) == set(posterior.data_vars)
+    assert len(table) == sum(array[0, 0].size for array in posterior.data_vars.values())
+    assert set(table) - {"parameter", *STATS} == columns
+
+
+def test_a_point_has_parameters_and_imputed_cells_have_none(here):
+    holes = X.where(X.iloc[0, 0] != X)
+    found = nz.fit(nz.negative_binomial_nmf(holes, 2), engine="em", max_iter=3, search=None, random_seed=1, quiet=True)
+    table = pd.read_csv(nz.export(found, "tables") / "parameters.csv")
+    assert table["mean"].notna().all()
+    assert table["sd"].isna().all()
+    drawn = nz.sample(4, tune=4, chains=1, start="random", random_seed=1, quiet=True, model=nz.gamma_nmf(holes, 2))
+    group = _compat.group(drawn, "posterior")
+    more = group.assign(X_unobserved=group["W"].sum(["feature", "component"]), mean_of_X=group["W"] @ group["H"])
+    folder = nz.export(_compat.inference_data({"posterior": more}, {}), "others")
+    assert not (folder / "parameters.csv").exists()
+
+
+def test_a_table_of_parameters_is_read_back_from_parquet(here):
+    pytest.importorskip("pyarrow")
+    how = {"engine": "em", "max_iter": 3, "search": None, "random_seed": 1, "quiet": True}
+    found = nz.fit(nz.gamma_nmf(X, 2, batch=["x", "y", "z"] * 2), **how)
+    table = pd.read_parquet(nz.export(found, "tables", format="parquet") / "parameters.parquet")
+    assert table["batch"].tolist() == ["x", "y", "z"] * 4

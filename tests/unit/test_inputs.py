@@ -203,7 +203,7 @@ def test_labels_of_the_enclosing_model():
     assert model.coords["feature"] == tuple(GENES)
     with pm.Model(coords={"feature": ["x", "y", "z"]}), pytest.raises(InputError, match="differ from the model's"):
         poisson_nmf(FRAME, 2)
-    with pm.Model(coords={"component": ["only"]}), pytest.raises(InputError, match="1 labels for 'component'"):
+    with pm.Model(coords={"component": ["only"]}), pytest.raises(InputError, match="1 label for 'component'"):
         poisson_nmf(X, 2)
 
 
@@ -378,7 +378,7 @@ REFUSALS = {
     ),
     "former dim": ({"X": X, "coords": {"sample": CELLS}}, r"coords: got the keys \['sample'\]; .*, obs; use 'obs'"),
     "coords type": ({"X": X, "coords": GENES}, "coords: got list"),
-    "coords length": ({"X": X, "coords": {"feature": ["a"]}}, "coords: got 1 labels for 'feature'; expected 3"),
+    "coords length": ({"X": X, "coords": {"feature": ["a"]}}, "coords: got 1 label for 'feature'; expected 3"),
     "NUL": (
         {"X": FRAME.set_axis(["a", "b\0", "c"])},
         r"coords: got the label 'b\\x00' of 'feature' at place 1; .*control",

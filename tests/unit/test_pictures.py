@@ -139,7 +139,7 @@ def test_a_log_scale_where_a_linear_one_shows_little(spread, scale):
         ({"order": np.arange(20)}, "order: got array.*; expected one of"),
         ({"order": np.zeros((2, 3))}, "order: got array.*; expected one of"),
         ({"scale": ["log", "linear"]}, "scale: got .*; expected one of"),
-        ({"sample_groups": ["a"]}, r"sample_groups: got 1 groups; expected 20 groups, one for each label"),
+        ({"sample_groups": ["a"]}, r"sample_groups: got 1 group; expected 20 groups, one for each label"),
         ({"sample_groups": "b" * 20}, "sample_groups: got 'bbbbbbbbbbbbbbbbbbbb'; expected 20 groups"),
         ({"sample_groups": 3}, "sample_groups: got 3; expected 20 groups, one for each label"),
         ({"sample_groups": [*"a" * 19, np.nan]}, r"sample_groups: got no group of 'patient 19' \(nan\)"),

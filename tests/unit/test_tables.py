@@ -157,7 +157,7 @@ def test_labels(tmp_path):
         ("comma.csv", "1;2\n3;4,5\n", ["line 2, column 2", "'4,5'"]),
         ("label.csv", "1,2\nx,4\n", ["line 2, column 1", "--row-labels"]),
         ("mixed.csv", "1,2,x\n3,4,5\n", ["line 1, column 3", "'x'", "--header"]),
-        ("ragged.csv", "1,2\n3\n", ["line 2", "1 cells", "expected 2"]),
+        ("ragged.csv", "1,2\n3\n", ["line 2", "1 cell;", "expected 2"]),
         ("binary.csv", bytes(range(128, 256)), ["UTF-8"]),
         ("nul.csv", b"1,2\n3,\x00\n", ["nul.csv"]),
         ("label.tsv", b"a\x00b\t2\nc\t4\n", ["label of row 1", r"'a\x00b'", "control characters"]),
