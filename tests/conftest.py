@@ -124,7 +124,7 @@ def few_fits(request):
 
 @pytest.fixture(autouse=True, scope="module")
 def nobody_helps(request):
-    """A first run compiles what it calls itself, but where helpers are asked for: the other core has tests of its own."""
+    """A first run compiles what it calls itself, but where helpers are asked for: the other core has its own tests."""
     from nmf_zoo.runtime import compile_ahead
 
     with pytest.MonkeyPatch.context() as monkeypatch:

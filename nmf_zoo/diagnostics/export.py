@@ -133,8 +133,7 @@ def export(
             _write(table, partial / f"{name}.{format}")
         for name, wide in _as_cnmf(tables, cnmf).items():
             wide.to_csv(partial / name, sep="\t", encoding="utf-8")
-        is_per_batch = BATCHES in str(idata.attrs.get("model"))
-        (partial / README).write_text(_explained(tables, format, whose, source, is_per_batch), encoding="utf-8")
+        (partial / README).write_text(_explained(tables, format, whose, source), encoding="utf-8")
     return Path(folder)
 
 
@@ -433,7 +432,7 @@ def _wide(table: pd.DataFrame, rows: str) -> pd.DataFrame:
     return pd.DataFrame(columns).rename_axis(None)
 
 
-def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source, is_per_batch: bool) -> str:
+def _explained(tables: dict[str, pd.DataFrame], format: str, whose: str, source: _Source) -> str:
     """The README: which tables there are, and what their columns are."""
     n_draws = sum(one.sizes["draw"] for one in source.drawn)
     kept = f"{number_of(n_draws, 'draw')} in all" if n_draws > len(source.drawn) else "means, or a point, and no draws"
