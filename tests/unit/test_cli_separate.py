@@ -196,7 +196,7 @@ def test_quiet_says_nothing(short, capfd):
         (("--rank", "129"), "--rank: got 129; expected at most 128, the number of frequencies"),
         (("--rank", "2", "--hop", "30"), "--hop: got 30.0 ms, 240 samples at 8000 Hz; expected 1 to 128"),
         (("--rank", "2", "--window", "0"), "--window: got 0.0; expected milliseconds"),
-        (("--rank", "2", "--window", "3000"), "song.wav: got 16000 samples (2000.0 ms); expected at least one window"),
+        (("--rank", "2", "--window", "3000"), "song.wav: got 16,000 samples (2000.0 ms); expected at least one window"),
         (("--rank", "2", "--exponent", "0.5"), "--exponent: got 0.5; expected a number in (1/2, 1]"),
         (("--rank", "2", "--keep", "9", "--sweeps", "4"), "--keep: got 9; expected at most --sweeps 4"),
         (("--rank", "2", "--passes", "0"), "--passes: got 0; expected an integer >= 1"),
