@@ -40,7 +40,7 @@ def warn_caller(text: str, category: type[Warning] = NmfZooWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-def number_of(number: Any, word: str, many: str = "") -> str:
+def number_of(number: float, word: str, many: str = "") -> str:
     """``1 block``, ``1,200 blocks``; ``many`` where more are not the word with an s."""
     return f"{number:,} {word if number == 1 else many or f'{word}s'}"
 

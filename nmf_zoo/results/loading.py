@@ -62,7 +62,7 @@ def check_result(name: str, idata: Any) -> None:
             _check_array(name, group, array, dataset, wanted)
         chains[group] = dataset.sizes["chain"]
     if len(set(chains.values())) > 1:
-        raise InputError(name, number_of(chains, "chain"), f"as many in every group, as in {RESULT}")
+        raise InputError(name, f"{chains} chains", f"as many in every group, as in {RESULT}")
     _check_attributes(name, idata.attrs)
 
 
