@@ -94,7 +94,7 @@ def activation_parts(source: Source) -> list[str]:
         return [paragraph(f"The result holds no {source.activations}: {why}.")]
     if source.weights not in source.posterior:
         return [paragraph(f"Without draws of {source.weights} the scale of {source.activations} says nothing.")]
-    samples = number_of(source.shape[1], "sample")
+    samples = number_of(int(source.shape[1] or 0), "sample")
     alt = f"What each component adds to each of {samples}, with 90% intervals where there are draws"
     return [drawn(lambda: plot_activations(source.drawable, **source.names), alt)]
 

@@ -205,13 +205,13 @@ def _with_free_H(model: pm.Model) -> Factorisation:
 
 def _with_labels(idata: Any, structure: Factorisation) -> Factorisation:
     """The model under the result's labels of features, where its own say nothing: a fit over blocks has theirs."""
-    feature, group = axes_of(structure)[0], draws_or_means(idata)
-    if feature.dim not in group.coords or not are_counted(feature.labels):
+    feature = axes_of(structure)[0]
+    if not are_counted(feature.labels):
         return structure
-    found = group[feature.dim].to_numpy()
-    if len(found) != len(feature.labels):
+    found = draws_or_means(idata).coords.get(feature.dim)
+    if found is None or len(found) != len(feature.labels):
         return structure
-    return replace(structure, coords={**structure.coords, feature.dim: found})
+    return replace(structure, coords={**structure.coords, feature.dim: found.to_numpy()})
 
 
 def _with_known_W(
