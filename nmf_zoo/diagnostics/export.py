@@ -111,13 +111,13 @@ def export(
     draws_or_means(idata)  # says what is missing
     scale = _Scale() if model is None else _scale_of(model, idata, weights, activations)
     names = [weights, activations, *([] if scale.multipliers is None else [scale.multipliers.variable.name])]
-    chains, of_w = (
-        [with_known_weights(idata, one, weights) for one in draws_in_order(idata, chain, weights, activations, own)]
-        for own in (names, [weights])
-    )
-    drawn = chains if chains[0].sizes["draw"] > 1 else of_w
+    in_order = {"idata": idata, "chain": chain, "weights": weights, "activations": activations}
+    chains = [with_known_weights(idata, one, weights) for one in draws_in_order(**in_order, names=names)]
+    drawn = chains
+    if chains[0].sizes["draw"] == 1:  # which of the weights there may be more of
+        drawn = [with_known_weights(idata, one, weights) for one in draws_in_order(**in_order, names=[weights])]
     of_others = _others(idata, weights, activations)
-    others = list(draws_in_order(idata, chain, weights, activations, of_others)) if of_others else []
+    others = list(draws_in_order(**in_order, names=of_others)) if of_others else []
     missing = [name for name in beside_factors(idata.attrs) if name not in scale.names]
     source = _Source(chains, drawn, others, of_others, weights, activations, scale, where_they_are_one(missing))
     tables = dict(_tables(source, _is_judged(source, diagnostics)))
@@ -215,8 +215,7 @@ class _Source(NamedTuple):
 
     def draws(self, name: str, component: Any, at: int, chains: Sequence[xr.Dataset] | None = None) -> xr.DataArray:
         """(chain, draw, cell) of one component."""
-        own = [one[name].isel({component: at}, drop=True).compute() for one in chains or self.chains]
-        return own[0] if len(own) == 1 else xr.concat(own, dim="chain", join="override")
+        return _beside([one[name].isel({component: at}, drop=True) for one in chains or self.chains])
 
     def exposures(self, W: xr.DataArray, H: xr.DataArray, feature: Any, obs: Any) -> xr.DataArray:
         """(chain, draw, obs) of one component: h_kn times the sum of what multiplies w_fk over the features."""
@@ -240,6 +239,12 @@ class _Source(NamedTuple):
         own = [one[multipliers.variable.name].isel({self.scale.batch: batch}) for one in self.chains]
         draws = [M.transpose(*LEADING, ...).to_numpy() for M in own]
         return xr.DataArray(np.concatenate(draws), dims=(*LEADING, feature))
+
+
+def _beside(of_chains: Sequence[xr.DataArray]) -> xr.DataArray:
+    """The draws of all chains in one array, in memory; components have the labels of the first."""
+    draws = [one.compute() for one in of_chains]
+    return draws[0] if len(draws) == 1 else xr.concat(draws, dim="chain", join="override")
 
 
 def _added(W: xr.DataArray, H: xr.DataArray, exposure: Offset | None, feature: Any, obs: Any) -> xr.DataArray:
@@ -369,8 +374,7 @@ def _parameters(source: _Source, is_judged: bool) -> pd.DataFrame:
     taken = {"parameter", *COLUMNS}
     parts = []
     for name in source.of_others:
-        own = [one[name].compute() for one in source.others]
-        draws = own[0] if len(own) == 1 else xr.concat(own, dim="chain", join="override")
+        draws = _beside([one[name] for one in source.others])
         axes = [dim for dim in draws.dims if dim not in ("chain", "draw")]
         columns = [called.get(dim, f"{dim}_label" if dim in taken else str(dim)) for dim in axes]
         labels = np.meshgrid(*(_labels(draws, dim).astype(object) for dim in axes), indexing="ij") if axes else []

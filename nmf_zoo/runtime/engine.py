@@ -122,7 +122,7 @@ class Engine(Registration):
     ----------
     prepare, init, step, tune, draw, run, close, finish : see above; samplers have ``draw``, optimisers ``finish``
     ahead : (structure, options) -> the kernels of a run that take longest to compile, each with arguments of the types
-        that it is called with, where that is quickly told; else none
+        that it is called with, or none; asked of data that are laid out in no time
     maximise : an optimiser's objective rises (a bound) instead of falling
     is_noisy : an optimiser's objective has Monte-Carlo error, so that the best of many is not the best
     """

@@ -567,13 +567,8 @@ def move_along_orbit(
 # -- what a first run compiles ---------------------------------------------------------------------------------------
 
 
-MOST_LAID_OUT = 1 << 20  # stored cells: of more, laying them out once more costs as much as it could save
-
-
 def ahead(structure: Factorisation, options: Gibbs) -> list[Call]:
     """Whole blocks of sweeps, and trajectories, where a run has them."""
-    if structure.data is None or structure.data.values.size > MOST_LAID_OUT:
-        return []
     problem = prepare(structure, options, SERIAL)
     if problem.sweeps is None:
         return []

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.counts.gibbs import MOST_LAID_OUT, Gibbs, GibbsInfo, TrajectoryInfo
+from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsInfo, TrajectoryInfo
 from nmf_zoo.inference.counts.sweeps import make_kept
 from nmf_zoo.inference.powers.spectra import Spectra, read_spectra
 from nmf_zoo.inference.powers.trajectories import (
@@ -415,8 +415,6 @@ def log_priors(structure: Factorisation, W: Array, H: Array, values: Mapping[str
 
 def ahead(structure: Factorisation, options: Gibbs) -> list[Call]:
     """Whole blocks of sweeps: of a first run, what takes longest to compile."""
-    if structure.data is None or structure.data.values.size > MOST_LAID_OUT:
-        return []
     problem = prepare(structure, options, SERIAL)
     sweeps, (n_features, n_samples), rank = problem.sweeps, structure.shape, structure.rank
     if sweeps is None:
