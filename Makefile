@@ -13,22 +13,27 @@ BIN := $(VENV)/bin
 # Files begin in the order of tests/conftest.py, the costliest first.
 RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: demo test test-fast test-line test-full slowest slowest-cold golden fuzz crash notebooks docs bench lint types clean
+.PHONY: demo test test-rest test-fast test-line test-full slowest slowest-cold golden fuzz crash notebooks docs bench lint types clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/nmf-zoo demo --folder demo --force
 
-# The fast tests and the statistical ones at reduced size, in one go.
+# The package: kernels beside their slow twins, contracts, oracles, and checks of distributions at reduced size.
 test: $(VENV)/.test-ready
-	$(RUN_TESTS) $(PYTEST_ARGS)
+	$(RUN_TESTS) -m "not rest" $(PYTEST_ARGS)
+
+# What is beside it: pages and notebooks, planted errors, which are tests of the checks, other samplers, campaigns, tools.
+test-rest: $(VENV)/.test-ready
+	$(RUN_TESTS) -m rest $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.test-ready
-	$(RUN_TESTS) -m "not statistical and not campaign" $(PYTEST_ARGS)
+	$(RUN_TESTS) -m "not statistical and not rest" $(PYTEST_ARGS)
 
 # On a second PyMC line: without kernels beside their slow twins and what engines compute, which are those of the first.
 test-line: $(VENV)/.test-ready
 	$(RUN_TESTS) -m "not statistical and not campaign and not engines" --ignore=tests/oracle $(PYTEST_ARGS)
 
+# All tests, the statistical ones at full size.
 test-full: $(VENV)/.test-ready
 	NMF_ZOO_TEST_SIZE=full $(RUN_TESTS) $(PYTEST_ARGS)
 

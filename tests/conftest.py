@@ -6,7 +6,10 @@ files first.
 import faulthandler
 import gc
 import os
+import re
+import shutil
 import signal
+import tempfile
 from contextlib import ExitStack, nullcontext
 from unittest.mock import patch
 
@@ -39,15 +42,42 @@ OF_SEARCHES = {
     "unit": "cli_modes cli_rank known_of_powers_and_chains mode_weights modes rank rank_over_blocks readme search "
     "search_over_blocks searched_ranks",
 }
+# What `make test-rest` runs, and `make test` does not: the package is not judged by it alone. Pages and notebooks; what
+# checks say of planted errors, which are tests of the checks; other samplers, which compile PyMC's graphs; campaigns,
+# endurance and memory; tools beside the package.
+OF_THE_REST = {
+    "contract": "endurance",
+    "property": "memory",
+    "statistical": "engines_against_nuts hmm_pymc is_nuts notebooks_with_data",
+    "unit": "benchmarks interrupt notebooks readme references types",
+}
+SEES_AN_ERROR = re.compile(r"_(is|are)_(seen|found)\b|_sees_")  # in the names of tests in these folders
+WITH_PLANTED_ERRORS = {"oracle", "statistical"}
+# A third of the time that tests wait is for a disk that has to have written or removed a small file: thousands are, and
+# some disks take milliseconds for each. Tests about disks make their own.
+IN_MEMORY, ROOM = "/dev/shm", 4e9  # bytes; 0.3e9 are taken
 STDERR = pytest.StashKey()
 HANGS = 900  # seconds: no test takes a tenth of it
 
 
 def pytest_configure(config):
-    """Where a test that hangs can be heard: stderr, before it is captured."""
+    """Files in memory. And where a test that hangs can be heard: stderr, before it is captured."""
+    if "TMPDIR" not in os.environ and is_roomy(IN_MEMORY):
+        os.environ["TMPDIR"], tempfile.tempdir = IN_MEMORY, None
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         config.stash[STDERR] = os.fdopen(os.dup(2), "w")
     config.pluginmanager.register(Recorder(keeps="PYTEST_XDIST_WORKER" not in os.environ))
+
+
+def is_roomy(folder):
+    """Whether there is such a folder, with room for what tests write."""
+    return os.access(folder, os.W_OK | os.X_OK) and shutil.disk_usage(folder).free > ROOM
+
+
+def is_of_the_rest(item):
+    """Whether `make test` leaves a test to `make test-rest`."""
+    plants = item.path.parent.name in WITH_PLANTED_ERRORS and SEES_AN_ERROR.search(item.originalname or item.name)
+    return plants or is_one_of(OF_THE_REST, item.path) or item.get_closest_marker("campaign") is not None
 
 
 def is_one_of(files, path):
@@ -71,10 +101,12 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(items):
-    """The costliest files first: a worker that begins one of them last would end alone. And the mark of engines."""
+    """The costliest files first: a worker that begins one of them last would end alone. And the marks that follow from files."""
     for item in items:
         if is_one_of(OF_ENGINES, item.path):
             item.add_marker("engines")
+        if is_of_the_rest(item):
+            item.add_marker("rest")
     items[:] = [items[i] for i in costliest_first(item.nodeid for item in items)]
 
 
