@@ -44,17 +44,16 @@ OF_SEARCHES = {
 }
 # What `make test-rest` runs, and `make test` does not: the package is not judged by it alone. Pages and notebooks; what
 # checks say of planted errors, which are tests of the checks; other samplers, which compile PyMC's graphs; campaigns,
-# endurance and memory; tools beside the package.
+# endurance and memory; processes and tools beside the package.
 OF_THE_REST = {
     "contract": "endurance",
     "property": "memory",
     "statistical": "engines_against_nuts hmm_pymc is_nuts notebooks_with_data",
-    "unit": "benchmarks interrupt notebooks readme references types",
+    "unit": "benchmarks compile_ahead interrupt notebooks readme references types",
 }
-SEES_AN_ERROR = re.compile(r"_(is|are)_(seen|found)\b|_sees_")  # in the names of tests in these folders
+SEES_AN_ERROR = re.compile(r"_(is|are)_seen\b|_sees_")  # in the names of tests in these folders
 WITH_PLANTED_ERRORS = {"oracle", "statistical"}
-# A third of the time that tests wait is for a disk that has to have written or removed a small file: thousands are, and
-# some disks take milliseconds for each. Tests about disks make their own.
+# Where tests write: some disks take milliseconds to have a small file written for sure, or removed, and thousands are.
 IN_MEMORY, ROOM = "/dev/shm", 4e9  # bytes; 0.3e9 are taken
 STDERR = pytest.StashKey()
 HANGS = 900  # seconds: no test takes a tenth of it
@@ -77,7 +76,8 @@ def is_roomy(folder):
 def is_of_the_rest(item):
     """Whether `make test` leaves a test to `make test-rest`."""
     plants = item.path.parent.name in WITH_PLANTED_ERRORS and SEES_AN_ERROR.search(item.originalname or item.name)
-    return plants or is_one_of(OF_THE_REST, item.path) or item.get_closest_marker("campaign") is not None
+    compiles, is_campaign = "compiled_graphs" in item.fixturenames, item.get_closest_marker("campaign") is not None
+    return plants or compiles or is_campaign or is_one_of(OF_THE_REST, item.path)
 
 
 def is_one_of(files, path):
@@ -101,7 +101,7 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(items):
-    """The costliest files first: a worker that begins one of them last would end alone. And the marks that follow from files."""
+    """Marks that follow from files. The costliest files first: a worker that begins one last would end alone."""
     for item in items:
         if is_one_of(OF_ENGINES, item.path):
             item.add_marker("engines")

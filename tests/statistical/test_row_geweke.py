@@ -120,6 +120,6 @@ def test_the_twin_is_exact():
 
 
 @pytest.mark.parametrize("error", PLANTED)
-def test_planted_errors_are_found(error):
+def test_planted_errors_are_seen(error):
     """Wrong chains may mix slowly."""
     check_seen(lambda n: check_geweke(MODERATE, n, step=PLANTED[error], least=50), PLANTED_SWEEPS, least=2_000)

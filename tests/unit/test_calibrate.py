@@ -201,6 +201,7 @@ def test_bad_arguments(arguments, error, message):
 
 
 @pytest.mark.statistical
+@pytest.mark.rest
 def test_nuts_by_nutpie_compiles_once(monkeypatch):
     """Long: compiling once is what it is about."""
     nutpie = pytest.importorskip("nutpie")

@@ -18,7 +18,7 @@ RNG = np.random.default_rng(4)
 K, T = 3, 7
 P, Q, INITIAL, ALPHA = (RNG.uniform(0.1, 0.9, K) for _ in range(4))
 MEAN, PERSISTENCE, SCALE = np.array([0.0, 1.0, -1.0]), np.array([0.5, -0.4, 0.95]), np.array([0.3, 1.0, 2.0])
-MODES = ["NUMBA", "FAST_COMPILE"]  # native draws, and those of NumPy
+MODES = [pytest.param("NUMBA", marks=pytest.mark.rest), "FAST_COMPILE"]  # native draws, and those of NumPy
 
 
 def log_basis(row, p, q, initial):

@@ -14,7 +14,7 @@ from nmf_zoo.distributions import RealPoisson, SparsePoisson, cell_rates
 from nmf_zoo.kernels.numerics import cells
 
 F, K, N = 7, 3, 5
-MODES = ["NUMBA", "FAST_COMPILE"]
+MODES = [pytest.param("NUMBA", marks=pytest.mark.rest), "FAST_COMPILE"]
 
 
 @pytest.fixture

@@ -480,6 +480,7 @@ POSTERIOR = 640 * 2 * 2500 * 10 * 8 / 2**20  # MiB: 244
 
 
 @pytest.mark.engines
+@pytest.mark.rest
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="asks Linux for the peak of a process's memory")
 def test_peak_memory_beside_the_size_of_the_posterior(tmp_path):
     """Draws in memory take their own size and no copy; on disk, or as moments, a room that doesn't grow with them.

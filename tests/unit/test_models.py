@@ -326,6 +326,7 @@ def test_nuts_predictive_and_log_likelihood(layout):
 
 
 @pytest.mark.statistical
+@pytest.mark.rest
 def test_nutpie_runs_on_sparse_counts():
     """Long: nutpie compiles the model."""
     pytest.importorskip("nutpie")
