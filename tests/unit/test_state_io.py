@@ -66,15 +66,17 @@ RENAMED = {
 
 
 @pytest.mark.parametrize("before", RENAMED)
-def test_a_class_comes_back_by_the_name_that_it_had(before, monkeypatch):
+def test_a_class_comes_back_by_the_name_that_it_had(before):
     """As streams of particles were saved before it was renamed."""
     file, kind = io.BytesIO(), RENAMED[before]
     module, name = before.split(":")
     state = kind(*range(len(kind._fields)))
-    with monkeypatch.context() as patches:
-        patches.setattr(kind, "__module__", f"nmf_zoo.kernels.hmm.particles.{module}")
-        patches.setattr(kind, "__qualname__", name)
+    now = kind.__module__, kind.__qualname__
+    kind.__module__, kind.__qualname__ = f"nmf_zoo.kernels.hmm.particles.{module}", name
+    try:
         write_tree(file, state)
+    finally:
+        kind.__module__, kind.__qualname__ = now
     assert before.encode() in file.getvalue()
     file.seek(0)
     found = read_tree(file)[0]
