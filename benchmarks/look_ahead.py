@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.rows import COLUMNS, Row, compare, note, verdict
 from nmf_zoo.distributions import LogNormalAR, UnitChain
 from nmf_zoo.distributions.chains import Recipe
-from nmf_zoo.inference.hmm.laws import law_of, make_population
+from nmf_zoo.inference.hmm.laws import law_of, make_population, with_guide
 from nmf_zoo.inference.hmm.samples import read_samples
 from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, advance, begin
@@ -112,8 +112,8 @@ def simulate(chain: str, rank: int, n_features: int, mean: float, n_times: int, 
 def run(target: Target, proposal: int, particles: int, key: np.uint64) -> Found:
     """Filter all times, step by step."""
     n_times = len(target.counts.indptr) - 1
-    population = make_population(target.W.shape[1], particles, proposal, target.law.kind)
-    plan = FilterPlan(proposal, SYSTEMATIC, 0.5)
+    population = make_population(target.W.shape[1], particles, proposal)
+    plan = with_guide(FilterPlan(proposal, SYSTEMATIC, 0.5), target.law.kind)
     log_p, _ = begin(population, target, 0, plan, child(key, 0))
     sizes, distinct, seconds = [], [], 0.0
     for t in range(1, n_times):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nmf_zoo.inference.hmm.gibbs_activations import make_workspace
+from nmf_zoo.inference.hmm.laws import increment_of, with_guide
 from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles import conditional_filter
 from nmf_zoo.kernels.hmm.particles.emission import Target
@@ -37,12 +38,11 @@ def target_of(X, W, base, law, seen=None):
 def draw_paths(target, start, n_draws, particles, plan=(0, 0, 1.0), seed=0, renew=conditional_filter.renew_path):
     """(draws (n, K, T), exact companions, shares of the first time renewed), one sweep from each to the next."""
     path = Cloud(*(np.array(part, dtype=np.float64, order="C") for part in start))
-    workspace = make_workspace(*path.h.shape, particles, (plan[0], target.law.kind))
+    workspace = make_workspace(*path.h.shape, particles, plan[0])
+    how = with_guide(FilterPlan(*plan), target.law.kind), increment_of(plan[0], target.law.kind)
     key, draws, renewed = seed_key(seed), np.empty((n_draws, 2, *path.h.shape)), 0
     for draw in range(n_draws):
-        _, first, impossible = renew(
-            path, workspace.history, workspace.population, target, FilterPlan(*plan), child(key, draw)
-        )
+        _, first, impossible = renew(path, workspace.history, workspace.population, target, how, child(key, draw))
         assert impossible == -1
         renewed += first
         draws[draw] = path

@@ -36,7 +36,7 @@ def population_of(rank, n):
         h = (RNG.random((rank, n)) < 0.4).astype(float)
         return Cloud(h, h.copy())
 
-    population = make_population(rank, n, AUXILIARY, BASIS)._replace(cloud=cloud(), other=cloud())
+    population = make_population(rank, n, AUXILIARY)._replace(cloud=cloud(), other=cloud())
     log_weights = RNG.normal(size=n)
     population.log_weights[:] = log_weights - np.log(np.exp(log_weights).sum())
     population.ancestors[:] = np.sort(RNG.integers(0, n, n))

@@ -12,7 +12,7 @@ from nmf_zoo.inference.hmm.laws import make_population
 from nmf_zoo.kernels.hmm.particles import guided_log_normal as guided
 from nmf_zoo.kernels.hmm.particles import log_normal_mode as mode
 from nmf_zoo.kernels.hmm.particles.filter import weigh
-from nmf_zoo.kernels.hmm.particles.laws import LOG_NORMAL, Cloud
+from nmf_zoo.kernels.hmm.particles.laws import Cloud
 from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from tests.naive.hmm.particles import guided_log_normal as naive
@@ -38,7 +38,7 @@ def population_of(rank, n, rng=RNG):
         z = rng.normal(0.2, 0.5, (rank, n))
         return Cloud(np.exp(z), z)
 
-    population = make_population(rank, n, AUXILIARY, LOG_NORMAL)._replace(cloud=cloud(), other=cloud())
+    population = make_population(rank, n, AUXILIARY)._replace(cloud=cloud(), other=cloud())
     log_weights = rng.normal(size=n)
     population.log_weights[:] = log_weights - np.log(np.exp(log_weights).sum())
     population.ancestors[:] = np.sort(rng.integers(0, n, n))

@@ -48,7 +48,7 @@ def population_of(rank, n, kind=UNIT, log_distance=3.0):
         is_up = RNG.random((rank, n)) < 0.3
         return Cloud(np.where(is_up, 1 - near, near), np.where(is_up, near, 1 - near))
 
-    population = make_population(rank, n, AUXILIARY, kind)._replace(cloud=cloud(), other=cloud())
+    population = make_population(rank, n, AUXILIARY)._replace(cloud=cloud(), other=cloud())
     log_weights = RNG.normal(size=n)
     population.log_weights[:] = log_weights - np.log(np.exp(log_weights).sum())
     population.ancestors[:] = np.sort(RNG.integers(0, n, n))

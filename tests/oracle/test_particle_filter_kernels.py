@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from scipy import stats
 
-from nmf_zoo.inference.hmm.laws import after_block, make_population
+from nmf_zoo.inference.hmm.laws import after_block, make_population, steps_of, with_guide
 from nmf_zoo.inference.hmm.particle_options import PROPOSALS
 from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles import filter as steps
@@ -174,8 +175,8 @@ def test_a_unit_chain_near_an_end_keeps_its_distance():
 def test_a_step_weighs_by_all_that_happened(kind, proposal):
     """The increment is the ratio of the sums of weights before and after, whatever was drawn."""
     law, x = LAWS[kind], np.array([4, 0, 2])
-    target, plan = target_of(law, x), steps.FilterPlan(proposal, resampling.SYSTEMATIC, 0.0)
-    population = make_population(K, N, proposal, kind)
+    target, plan = target_of(law, x), with_guide(steps.FilterPlan(proposal, resampling.SYSTEMATIC, 0.0), kind)
+    population = make_population(K, N, proposal)
     log_p, _ = begin(population, target, 0, plan, child(KEY, 0))
     emission = naive.log_emission(population.cloud.h, W, BASE, x, 0, WEIGHT_SUMS[0])
     weights, total, _ = naive.normalise(population.increments + emission - np.log(N))
@@ -189,6 +190,17 @@ def test_a_step_weighs_by_all_that_happened(kind, proposal):
     weights, total, expected_size = naive.normalise(before + population.increments + emission)
     np.testing.assert_allclose([log_p, size], [total, expected_size], rtol=1e-10)
     np.testing.assert_allclose(population.weights, weights, rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+@pytest.mark.parametrize("proposal", range(len(PROPOSALS)))
+def test_passes_are_compiled_once_for_all_kinds_of_chains(proposal):
+    plan, x = steps.FilterPlan(proposal, resampling.SYSTEMATIC, 0.0), np.array([4, 0, 2])
+    kinds = {
+        numba.typeof((make_population(K, N, proposal), steps_of(plan, kind), target_of(law, x)))
+        for kind, law in LAWS.items()
+    }
+    assert len(kinds) == 1
 
 
 def test_look_corrects_for_itself():
@@ -208,7 +220,7 @@ def test_what_a_pass_keeps():
     counts = target.counts._replace(indptr=np.array([0, 2, 2]), weight_sums=np.vstack([WEIGHT_SUMS, 0 * WEIGHT_SUMS]))
     track = passes.Track(np.zeros((2, K)), np.zeros((2, K)), np.zeros(2), np.zeros(2, dtype=bool), np.ones(2))
     target = target._replace(counts=counts)
-    assert passes.filter_block(population, target, plan, track, 0, 2, KEY) == -1
+    assert passes.filter_block(population, target, steps_of(plan, UNIT), track, 0, 2, KEY) == -1
     population = after_block(population, 0, 2)
     means = population.cloud.h @ population.weights
     np.testing.assert_allclose(track.means[1], means, rtol=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nmf_zoo.inference.hmm import particle_online
-from nmf_zoo.inference.hmm.laws import law_of, make_population
+from nmf_zoo.inference.hmm.laws import law_of, make_population, with_guide
 from nmf_zoo.inference.hmm.particle_expectations import SMOOTHERS, WantedSums, make_carried
 from nmf_zoo.kernels.hmm.basis_states import Counts
 from nmf_zoo.kernels.hmm.particles.emission import Target
@@ -80,8 +80,9 @@ def run(structure, seen, **options):
 def run_naively(structure, problem, seen):
     """(W, parameters (3, K)) by the equations, state by state."""
     values = {name: START[name] for name in structure.unknowns}
-    W, law, plan = W0, law_of(structure.H.prior, values, K), problem.step.plan
-    population = make_population(K, N, plan.proposal, law.kind)
+    W, law = W0, law_of(structure.H.prior, values, K)
+    plan = with_guide(problem.plan, law.kind)
+    population = make_population(K, N, plan.proposal)
     key, options, base = child(KEY, particle_online.STEPS), problem.options, (BACKGROUND / EXPOSURE)[:, 0]
     forgotten = 1.0
     for t in range(T):

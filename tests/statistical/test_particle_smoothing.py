@@ -232,7 +232,7 @@ def sums_with(law, n_particles, key, is_wrong):
     carried = make_carried(law.kind, target.W.shape, n_particles, smoother, F)
     population = make_population(filtering.rank, n_particles)
     for t in range(T):
-        filter_block(population, target, filtering.plan, filtering.track, t, t + 1, key)
+        filter_block(population, target, filtering.steps, filtering.track, t, t + 1, key)
         population = after_block(population, t, t + 1)
         ancestors = np.arange(n_particles) if is_wrong else population.ancestors
         if t == 0:

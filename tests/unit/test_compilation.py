@@ -188,6 +188,22 @@ def test_a_kernel_whose_address_nobody_calls_is_not_compiled():
     assert len(getattr(alone, "_plain", ())) == 0  # and no part of its caller
 
 
+@kernel
+def _turned(shape, by):
+    return shape.height, by * shape.width
+
+
+def test_a_caller_is_compiled_once_for_all_kernels_that_take_the_same():
+    @kernel
+    def caller(called, shape):
+        return call_at(called, (shape, 2.0))
+
+    shape = Rectangle(2.0, 3.0)
+    assert caller(address_of(*SCALED), shape) == (4.0, 3.0)
+    assert caller(address_of(_turned, *SCALED[1:]), shape) == (3.0, 4.0)
+    assert len(getattr(caller, "overloads", [0])) == 1
+
+
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 def test_an_address_is_called_with_its_own_types_alone():
     with pytest.raises(numba.TypingError, match="Address"):

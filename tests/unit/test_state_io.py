@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from nmf_zoo.kernels.hmm.particles.proposal_scratch import Ahead
 from nmf_zoo.kernels.hmm.particles.statistics import StatisticRows
 from nmf_zoo.runtime.state_io import HEAD, MAGIC, Damaged, read_tree, write_tree
 from nmf_zoo.runtime.state_patterns import ArrayPattern, Each, Growing, Like, require
@@ -56,19 +57,31 @@ def test_a_tree_comes_back_as_it_was():
     assert found[3]["F"].flags.f_contiguous
 
 
-def test_a_class_comes_back_by_the_name_that_it_had():
+RENAMED = {
+    "statistics:Rows": StatisticRows,
+    "proposals:BasisAhead": Ahead,
+    "proposals:UnitAhead": Ahead,
+    "proposals:LogNormalAhead": Ahead,
+}
+
+
+@pytest.mark.parametrize("before", RENAMED)
+def test_a_class_comes_back_by_the_name_that_it_had(before):
     """As streams of particles were saved before it was renamed."""
-    file = io.BytesIO()
-    name, StatisticRows.__qualname__ = StatisticRows.__qualname__, "Rows"
+    file, kind = io.BytesIO(), RENAMED[before]
+    module, name = before.split(":")
+    state = kind(*range(len(kind._fields)))
+    now = kind.__module__, kind.__qualname__
+    kind.__module__, kind.__qualname__ = f"nmf_zoo.kernels.hmm.particles.{module}", name
     try:
-        write_tree(file, StatisticRows(1, 2, 3, 4))
+        write_tree(file, state)
     finally:
-        StatisticRows.__qualname__ = name
-    assert b"statistics:Rows" in file.getvalue()
+        kind.__module__, kind.__qualname__ = now
+    assert before.encode() in file.getvalue()
     file.seek(0)
     found = read_tree(file)[0]
-    assert type(found) is StatisticRows
-    assert found == (1, 2, 3, 4)
+    assert type(found) is kind
+    assert found == state
 
 
 def test_nan_and_its_bits_survive():

@@ -17,7 +17,7 @@ import numpy as np
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.hmm.chains import formulas_of
 from nmf_zoo.inference.hmm.gibbs_chain import chain_of
-from nmf_zoo.inference.hmm.laws import law_of, make_population
+from nmf_zoo.inference.hmm.laws import increment_of, law_of, make_population, with_guide
 from nmf_zoo.inference.hmm.recursions import Recursions, as_activations
 from nmf_zoo.inference.hmm.samples import CountsBySample
 from nmf_zoo.kernels.hmm import basis_states
@@ -136,15 +136,16 @@ def _renew(rows: ActivationRows, path: Cloud, target: Target, key: np.uint64) ->
     try:
         workspace = workspaces.pop()
     except IndexError:  # every chain has its own
-        workspace = make_workspace(n_rows, n_times, rows.n_particles, (rows.plan.proposal, target.law.kind))
-    times, first, impossible = renew_path(path, workspace.history, workspace.population, target, rows.plan, key)
+        workspace = make_workspace(n_rows, n_times, rows.n_particles, rows.plan.proposal)
+    how = with_guide(rows.plan, target.law.kind), increment_of(rows.plan.proposal, target.law.kind)
+    times, first, impossible = renew_path(path, workspace.history, workspace.population, target, how, key)
     workspaces.append(workspace)
     _require_possible(rows.structure, impossible)
     return times, first
 
 
-def make_workspace(n_rows: int, n_times: int, n_particles: int, way: tuple[int, int]) -> FilterWorkspace:
-    """Scratch for all particles of all times; ``way`` is the proposal and the kind of chain."""
+def make_workspace(n_rows: int, n_times: int, n_particles: int, proposal: int) -> FilterWorkspace:
+    """Scratch for all particles of all times, which move by this proposal of `proposals`."""
     history = FilterHistory(
         h=np.empty((n_times, n_rows, n_particles)),
         aux=np.empty((n_times, n_rows, n_particles)),
@@ -152,7 +153,7 @@ def make_workspace(n_rows: int, n_times: int, n_particles: int, way: tuple[int, 
         ready=np.empty((2 * n_rows, n_particles)),
         order=np.empty(n_particles, np.int64),
     )
-    return FilterWorkspace(history, make_population(n_rows, n_particles, *way))
+    return FilterWorkspace(history, make_population(n_rows, n_particles, proposal))
 
 
 def bytes_of_workspace(n_rows: int, n_times: int, n_particles: int) -> float:

@@ -158,7 +158,7 @@ def smoothed_sums(
     weight_rows = 1 if weights.matrix is None else shape[0]
     carried = make_carried(target.law.kind, shape, filtering.n_particles, smoother, weight_rows, wanted)
     population = filtering.make_population()
-    how, track, impossible = (filtering.plan, smoother), filtering.track, WITHOUT_DATA
+    how, track, impossible = (filtering.steps, smoother), filtering.track, WITHOUT_DATA
     for span in filtering.spans():
         rows = _weights_of(weights, *span)
         impossible = sum_block(population, carried, target, how, rows, track, span, key)

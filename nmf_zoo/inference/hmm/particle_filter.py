@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
-from nmf_zoo.inference.hmm.laws import after_block, make_population
+from nmf_zoo.inference.hmm.laws import after_block, make_population, steps_of
 from nmf_zoo.inference.hmm.particle_options import PROPOSALS, RESAMPLING, ParticleOptions
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.ancestor_sampling import AncestorChains
@@ -46,13 +46,14 @@ class ParticleFilter:
     Parameters
     ----------
     target : Target, whose counts' ``weight_sums`` is that of its W
-    plan : Plan
+    plan : FilterPlan
     n_particles : N
     moments : keep means and standard deviations of the filter
     block : times of a block; no result depends on it
 
     Attributes
     ----------
+    steps : the plan as passes over the times take it
     track : Track of the last run: means, sds (T, K), sizes, resampled, log_p (T,)
     """
 
@@ -60,6 +61,7 @@ class ParticleFilter:
         self, target: Target, plan: FilterPlan, n_particles: int, moments: bool = True, block: int | None = None
     ):
         self.target, self.plan, self.n_particles = target, plan, n_particles
+        self.steps = steps_of(plan, target.law.kind)
         (n_features, self.rank), self.n_times = target.W.shape, len(target.counts.indptr) - 1
         self.block = max(1, WORK // (n_particles * n_features * self.rank)) if block is None else block
         kept = self.n_times if moments else 0
@@ -79,7 +81,7 @@ class ParticleFilter:
         """
         population = self.make_population()
         for first, last in self.spans():
-            impossible = filter_block(population, self.target, self.plan, self.track, first, last, key)
+            impossible = filter_block(population, self.target, self.steps, self.track, first, last, key)
             population = after_block(population, first, last)
             if impossible != WITHOUT_DATA:
                 return -math.inf, impossible, population
@@ -93,7 +95,7 @@ class ParticleFilter:
 
     def make_population(self) -> Population:
         """Scratch for its particles."""
-        return make_population(self.rank, self.n_particles, self.plan.proposal, self.target.law.kind)
+        return make_population(self.rank, self.n_particles, self.plan.proposal)
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """(first, last) of the blocks."""
@@ -147,13 +149,13 @@ def draw_paths(
     paths = _make_paths(n_paths, rank, n_times, n_particles)
     for first, last in blocks:
         starts.append(_copy(population))
-        impossible = filter_block(population, filtering.target, filtering.plan, filtering.track, first, last, key)
+        impossible = filter_block(population, filtering.target, filtering.steps, filtering.track, first, last, key)
         population = after_block(population, first, last)
         if impossible != WITHOUT_DATA:
             return DrawnPaths(-math.inf, impossible, paths.h, paths.aux)
     history = _make_history(blocks[0][1], rank, n_particles)
     for span in blocks[::-1]:
-        store_block(starts.pop(), filtering.target, filtering.plan, filtering.track, history, span, key)
+        store_block(starts.pop(), filtering.target, filtering.steps, filtering.track, history, span, key)
         draw_block(paths, history, filtering.target.law, steps, span, key)
     return DrawnPaths(filtering.log_likelihood, WITHOUT_DATA, paths.h, paths.aux)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from nmf_zoo.errors import RunFailed
 from nmf_zoo.inference.hmm.chains import CHAINS, formulas_of
-from nmf_zoo.inference.hmm.laws import law_of, make_population, swap
+from nmf_zoo.inference.hmm.laws import law_of, make_population, steps_of, swap
 from nmf_zoo.inference.hmm.m_step import Entries, as_variable
 from nmf_zoo.inference.hmm.online import (
     copy,
@@ -42,7 +42,7 @@ from nmf_zoo.inference.hmm.support import MOST_MEMORY
 from nmf_zoo.inference.shared.step_options import check_steps
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.particles.emission import Target
-from nmf_zoo.kernels.hmm.particles.filter import Population
+from nmf_zoo.kernels.hmm.particles.filter import FilterPlan, Population
 from nmf_zoo.kernels.hmm.particles.laws import FIRSTS, PAIRS, Law
 from nmf_zoo.kernels.hmm.particles.online import SEEN, StepPlan, Updates, learn
 from nmf_zoo.kernels.hmm.particles.statistics import Carried
@@ -111,7 +111,7 @@ class ParticleOnlineProblem:
 
     structure: Factorisation
     options: ParticleOnlineEM
-    step: StepPlan
+    plan: FilterPlan
     updates: Updates
     entries: Entries
     base: Array
@@ -142,8 +142,7 @@ def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Worker
     exposure, background = offsets
     prior_power, prior_rate = gamma_of(structure)
     rules, entries = formulas_of(prior).rules(prior, rank)
-    smoother = SMOOTHERS[options.smoother]
-    step = StepPlan(plan_of(options, structure), smoother, float(options.exponent), float(options.burn_in))
+    plan = plan_of(options, structure)
     updates = Updates(
         learns_weights=int(not structure.W.is_fixed),
         recentres=int(_can_recentre(structure)),
@@ -154,7 +153,7 @@ def prepare(structure: Factorisation, options: ParticleOnlineEM, workers: Worker
         sums=np.zeros(0),
         nothing=np.zeros((rank, 3)),
     )
-    return ParticleOnlineProblem(structure, options, step, updates, entries, background / exposure)
+    return ParticleOnlineProblem(structure, options, plan, updates, entries, background / exposure)
 
 
 def _can_recentre(structure: Factorisation) -> bool:
@@ -180,7 +179,7 @@ def init(
     W = start_weights(structure.W, start, mean, child(key, START))
     others = {name: value for name, value in values.items() if name not in problem.entries}
     law = law_of(prior, values, structure.rank)
-    population = make_population(structure.rank, options.particles, problem.step.plan.proposal, law.kind)
+    population = make_population(structure.rank, options.particles, problem.plan.proposal)
     return ParticleOnlineState(population, _carried(problem, law.kind, 1), W, law, others, np.zeros(3))
 
 
@@ -231,9 +230,9 @@ def _learn(
         weights = weights * updates.of_features
         updates = updates._replace(of_features=np.ones(n_features))
     target = Target(counts_of(columns, problem.structure.rank), state.W, problem.base, state.law)
-    is_swapped, impossible = learn(
-        state.population, state.carried, target, problem.step, updates, weights, state.clock, key
-    )
+    steps, options = steps_of(problem.plan, state.law.kind), problem.options
+    step = StepPlan(steps, SMOOTHERS[options.smoother], float(options.exponent), float(options.burn_in))
+    is_swapped, impossible = learn(state.population, state.carried, target, step, updates, weights, state.clock, key)
     if impossible != WITHOUT_DATA:
         raise RunFailed(refusal("online_em", columns.number + impossible, problem.options))
     return state._replace(population=swap(state.population)) if is_swapped else state
@@ -283,7 +282,7 @@ def activations(
     is_first = columns.number == 0 and not prior.is_stationary
     law = state.law if is_first else formulas_of(prior).in_the_middle(state.law)
     target = Target(counts, state.W, problem.base, law)
-    filtering = ParticleFilter(target, problem.step.plan, problem.options.particles, moments=False)
+    filtering = ParticleFilter(target, problem.plan, problem.options.particles, moments=False)
     n_paths = int(np.clip(MOST_NUMBERS // (problem.structure.rank * columns.n_columns), *PATHS_OF_BLOCKS))
     found = draw_paths(filtering, n_paths, child(key, ACTIVATIONS, columns.number), steps=1)
     if found.impossible != WITHOUT_DATA:

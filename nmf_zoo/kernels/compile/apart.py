@@ -5,7 +5,8 @@ run takes only some of its steps. A large step that is called at an `Address` is
 by another process (`ahead`), and not at all where nobody calls it.
 
 An address is good in one process, so it comes as an argument and is in no file. Its type knows the types of what the
-kernel takes: a caller that would call it with others is not compiled.
+kernel takes: a caller that would call it with others is not compiled. Of two kernels that take the same, a caller that
+is compiled once calls either.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from nmf_zoo.kernels.compile.cache import described
 
 
 class AddressType(types.Type):
-    """numba's type of an `Address`: which kernel, the types that it takes and the one that it returns."""
+    """numba's type of an `Address`: the types that a kernel takes and the one that it returns, whichever it is."""
 
-    def __init__(self, kernel: str, takes: tuple[Any, ...], returns: Any):
+    def __init__(self, takes: tuple[Any, ...], returns: Any):
         self.takes, self.returns = takes, returns
         about = hashlib.sha256(described((*takes, returns)).encode()).hexdigest()
-        super().__init__(f"Address({kernel}, {about[:32]})")  # names of types are a part of names in compiled code
+        super().__init__(f"Address({about[:32]})")  # names of types are a part of names in compiled code
 
 
 class Address:
@@ -43,7 +44,7 @@ class Address:
         self._about = takes, returns, is_called
         if numba.config.DISABLE_JIT:
             return
-        self._numba_type_ = AddressType(f"{kernel.__module__}.{kernel.__qualname__}", takes, returns)
+        self._numba_type_ = AddressType(takes, returns)
         if is_called:
             kernel.compile(takes)
             made = kernel.overloads[takes]

@@ -36,17 +36,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.kernels.compile import chosen_by, kernel
+from nmf_zoo.kernels.compile.apart import call_at
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA, pick
 from nmf_zoo.kernels.hmm.particles import guided_log_normal
-from nmf_zoo.kernels.hmm.particles.filter import PROPOSE, RESAMPLE, Population, normalise, weigh
+from nmf_zoo.kernels.hmm.particles.filter import PROPOSE, RESAMPLE, normalise, weigh, with_clouds
 from nmf_zoo.kernels.hmm.particles.guided_sites import block_of, condition, fetch, set_increments, take_apart
 from nmf_zoo.kernels.hmm.particles.guided_unit import DOWN, UP, set_chances
-from nmf_zoo.kernels.hmm.particles.laws import Cloud, prepare_steps, steps_to
+from nmf_zoo.kernels.hmm.particles.laws import LOG_NORMAL, UNIT, Cloud, prepare_steps, steps_to
+from nmf_zoo.kernels.hmm.particles.proposal_scratch import Ahead
 from nmf_zoo.kernels.hmm.particles.proposals import (
     AUXILIARY,
     Blind,
-    LogNormalAhead,
-    UnitAhead,
     look_ahead,
     propose,
     propose_first,
@@ -163,11 +163,6 @@ def pick_by_logs(log_weights, workspace, level):
 
 
 @kernel
-def no_increment(ahead, population, law, t, i):
-    return 0.0
-
-
-@kernel
 def log_normal_increment(ahead, population, law, t, i):
     return guided_log_normal.increment_given(ahead, population.cloud, i, population.ancestors[i])
 
@@ -192,11 +187,21 @@ def unit_increment(ahead, population, law, t, i):
     return increment[0]
 
 
-INCREMENTS = {Blind: no_increment, LogNormalAhead: log_normal_increment, UnitAhead: unit_increment}
+INCREMENTS = {UNIT: unit_increment, LOG_NORMAL: log_normal_increment}
 
 
-@chosen_by("ahead", INCREMENTS)
-def increment_given(ahead, population, law, t, i):
+@kernel
+def no_increment(ahead, increment, population, law, t, i):
+    return 0.0
+
+
+@kernel
+def guided_increment(ahead, increment, population, law, t, i):
+    return call_at(increment, (ahead, population, law, t, i))
+
+
+@chosen_by("ahead", {Blind: no_increment, Ahead: guided_increment})
+def increment_given(ahead, increment, population, law, t, i):
     """log f - log q of particle i of ``cloud`` from its ancestor in ``other``; at the first time from none."""
 
 
@@ -238,25 +243,25 @@ class FilterHistory(NamedTuple):
 
 
 @kernel
-def renew_path(path, history, population, target, plan, key):
+def renew_path(path, history, population, target, how, key):
     """(times at which the new path is of new particles, 1 if the first is among them, WITHOUT_DATA): overwrite path.
 
     Where all weights are 0, the path stays and the last number is the time at which they are. ``population`` is
-    scratch: its arrays without the clouds.
+    scratch: its arrays without the clouds. ``how`` (plan, increment): the address of one of INCREMENTS, or None.
     """
-    n_times = path.h.shape[1]
+    (plan, increment), n_times = how, path.h.shape[1]
     for t in range(n_times):
         new, step_key = Cloud(history.h[t], history.aux[t]), fold(key, t + 1)
         if t == 0:
-            here = between(population, new, new)
-            begin_given(here, path, target, fold(step_key, PROPOSE))
+            here = with_clouds(population, new, new)
+            begin_given(here, target, t, plan, fold(step_key, PROPOSE))
         else:
-            before = between(population, Cloud(history.h[t - 1], history.aux[t - 1]), new)
-            look_ahead(before.ahead, before, target, t)
+            before = with_clouds(population, Cloud(history.h[t - 1], history.aux[t - 1]), new)
+            look_ahead(before.ahead, plan.guide, before, target, t)
             resample_given(before, history, path, target, t, plan, fold(step_key, RESAMPLE))
-            propose(before.ahead, before, target, t, fold(step_key, PROPOSE))
-            here = between(population, new, before.cloud)
-            put_path(here, path, target.law, t)
+            propose(before.ahead, plan.guide, before, target, t, fold(step_key, PROPOSE))
+            here = with_clouds(population, new, before.cloud)
+        put_path(here, path, increment, target.law, t)
         log_p, _ = weigh(here, target, t)
         if not log_p > -math.inf:
             return 0, 0, t
@@ -266,37 +271,20 @@ def renew_path(path, history, population, target, plan, key):
 
 
 @kernel
-def between(population, cloud, other):
-    """The population with these clouds."""
-    return Population(
-        cloud,
-        other,
-        population.log_weights,
-        population.ancestors,
-        population.increments,
-        population.look,
-        population.weights,
-        population.rates,
-        population.ahead,
-    )
-
-
-@kernel
-def begin_given(population, path, target, key):
-    """Draw the particles of the first time, particle 0 apart."""
+def begin_given(population, target, t, plan, key):
+    """Draw the particles of the first time."""
     for i in range(population.ancestors.size):
         population.log_weights[i] = -math.log(population.ancestors.size)
         population.ancestors[i] = i
-    propose_first(population.ahead, population, target, 0, key)
-    put_path(population, path, target.law, 0)
+    propose_first(population.ahead, plan.guide, population, target, t, key)
 
 
 @kernel
-def put_path(population, path, law, t):
+def put_path(population, path, increment, law, t):
     """Particle 0 is on the path, and weighs as if it had been proposed."""
     for k in range(path.h.shape[0]):
         population.cloud.h[k, 0], population.cloud.aux[k, 0] = path.h[k, t], path.aux[k, t]
-    population.increments[0] = increment_given(population.ahead, population, law, t, 0)
+    population.increments[0] = increment_given(population.ahead, increment, population, law, t, 0)
 
 
 @kernel

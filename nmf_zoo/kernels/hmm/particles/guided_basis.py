@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmf_zoo.kernels.compile import in_lanes, kernel, spliced, summing
+from nmf_zoo.kernels.compile import in_lanes, kernel, summing
 from nmf_zoo.kernels.hmm.particles.basis import move
 from nmf_zoo.kernels.hmm.particles.guided_sites import (
     LEAST_VARIANCE,
@@ -32,7 +32,7 @@ from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 SWEEPS = 3  # of expectation propagation: states 0 and 1 are further from normal than pieces of an interval
 
 
-@spliced
+@kernel
 def look(ahead, population, target, t):
     """Overwrite ``population.look`` with how well each particle explains sample t."""
     see(ahead, population, population.cloud, target, target.law, t, pool, seek)
@@ -40,13 +40,13 @@ def look(ahead, population, target, t):
         hedge(population.look, population.log_weights)
 
 
-@spliced
+@kernel
 def propose(ahead, population, target, t, key):
     """Move particle i from ancestors[i] of ``cloud`` to ``other``; increments = log f - log q."""
     draw(ahead, population, population.other, population.cloud, target.law, key, move, draw_block)
 
 
-@spliced
+@kernel
 def propose_first(ahead, population, target, t, key):
     """Draw the particles of the first time with the sample in view, into ``cloud``; increments = log f - log q.
 

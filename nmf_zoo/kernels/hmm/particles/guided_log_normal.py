@@ -253,7 +253,7 @@ FEW_COUNTS = 16  # for each component: with fewer the sample's part is too far f
 OWN_SHARE = 0.01  # of proposals from the chain's own law, and of the looks' mean in each look
 
 
-@spliced
+@kernel
 def look(ahead, population, target, t):
     """Overwrite ``look`` with the logarithm of how well each particle explains sample t, up to a constant."""
     law, vectors, weights = target.law, ahead.vectors, population.weights
@@ -271,7 +271,7 @@ def look(ahead, population, target, t):
     keep_some(population.look, weights)
 
 
-@spliced
+@kernel
 def propose(ahead, population, target, t, key):
     """Move the particles from ``cloud`` to ``other`` with the sample in view, log f - log q in ``increments``."""
     if ahead.seen[0] == NOTHING:
@@ -281,7 +281,7 @@ def propose(ahead, population, target, t, key):
         draw(population.other, population.increments, ahead, population.ancestors, key)
 
 
-@spliced
+@kernel
 def propose_first(ahead, population, target, t, key):
     """Draw the ``cloud`` of the first time with the sample in view, log f - log q in ``increments``."""
     law, vectors = target.law, ahead.vectors

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from nmf_zoo.kernels.compile import in_lanes, kernel, spliced, summing
+from nmf_zoo.kernels.compile import in_lanes, kernel, summing
 from nmf_zoo.kernels.hmm.particles.guided_sites import (
     LEAST_VARIANCE,
     begin_block,
@@ -37,7 +37,7 @@ from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 CHANCE_UP, DOWN, UP = range(3)  # rows of ``moments`` that set_chances overwrites
 
 
-@spliced
+@kernel
 def look(ahead, population, target, t):
     """Overwrite ``population.look`` with how well each particle explains sample t."""
     see(ahead, population, population.cloud, target, target.law, t, pool, seek)
@@ -45,13 +45,13 @@ def look(ahead, population, target, t):
         hedge(population.look, population.log_weights)
 
 
-@spliced
+@kernel
 def propose(ahead, population, target, t, key):
     """Move particle i from ancestors[i] of ``cloud`` to ``other``; increments = log f - log q."""
     draw(ahead, population, population.other, population.cloud, target.law, key, move, draw_block)
 
 
-@spliced
+@kernel
 def propose_first(ahead, population, target, t, key):
     """Draw the particles of the first time with the sample in view, into ``cloud``; increments = log f - log q.
 

@@ -32,7 +32,7 @@ import numpy as np
 from nmf_zoo.kernels.compile import in_lanes, kernel
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
 from nmf_zoo.kernels.hmm.basis_online import set_weight_sums
-from nmf_zoo.kernels.hmm.particles.filter import advance, begin
+from nmf_zoo.kernels.hmm.particles.filter import first_step, next_step
 from nmf_zoo.kernels.hmm.particles.laws import update_parameters
 from nmf_zoo.kernels.hmm.particles.log_normal import set_activations
 from nmf_zoo.kernels.hmm.particles.smoothing_sums import carry
@@ -95,7 +95,7 @@ class StepPlan(NamedTuple):
 
     Attributes
     ----------
-    plan : Plan of the filter
+    plan : FilterPlan or AddressedPlan of the filter
     smoother : Smoother
     exponent : a, the step size is t^-a
     burn_in : samples before the first update
@@ -148,9 +148,9 @@ def learn(population, carried, target, step, updates, weights, clock, key):
         gain, own_key = seen**-step.exponent, fold(key, np.int64(seen) - 1)
         set_weight_sums(target.counts.weight_sums[0], target.W, weights[t], updates.of_features)
         if seen == 1:
-            log_p, _ = begin(population, target, t, step.plan, own_key)
+            log_p, _ = first_step(population, target, t, step.plan, own_key)
         else:
-            population, log_p, _, _ = advance(population, target, t, step.plan, own_key)
+            population, log_p, _, _ = next_step(population, target, t, step.plan, own_key)
             is_swapped = 1 - is_swapped
         if not log_p > -math.inf:
             return is_swapped, t

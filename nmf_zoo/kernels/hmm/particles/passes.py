@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from nmf_zoo.kernels.compile import kernel, summing
 from nmf_zoo.kernels.hmm.basis_chain import WITHOUT_DATA
-from nmf_zoo.kernels.hmm.particles.filter import advance, begin
+from nmf_zoo.kernels.hmm.particles.filter import first_step, next_step
 from nmf_zoo.kernels.hmm.particles.rows import mean_of
 from nmf_zoo.kernels.random.keyed_rng import fold
 
@@ -48,9 +48,9 @@ def filter_times(population, target, plan, track, first, last, key):
     for t in range(first, last):
         resampled = 0
         if t == 0:
-            log_p, size = begin(population, target, t, plan, fold(key, t))
+            log_p, size = first_step(population, target, t, plan, fold(key, t))
         else:
-            population, log_p, size, resampled = advance(population, target, t, plan, fold(key, t))
+            population, log_p, size, resampled = next_step(population, target, t, plan, fold(key, t))
         if not log_p > -math.inf:
             return population, t
         track.sizes[t], track.resampled[t], track.log_p[t] = size, resampled == 1, log_p
