@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import re
@@ -20,6 +21,9 @@ from nmf_zoo.errors import NmfZooWarning
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.kernels.compile import cache, chosen_by, is_tested, kernel
 from nmf_zoo.kernels.compile.apart import address_of, call_at
+from nmf_zoo.kernels.hmc import mass
+from nmf_zoo.kernels.hmc.poisson_rows import FactorRows, curve_of
+from nmf_zoo.kernels.numerics.arrays import copy_table
 from nmf_zoo.kernels.overdispersed.rows import DispersedRows
 from nmf_zoo.kernels.random.draws import draw_gamma
 from nmf_zoo.kernels.random.keyed_rng import child, fold, seed_key
@@ -92,6 +96,49 @@ def test_a_kernel_that_only_kernels_call_gets_no_machine_code():
     assert (len(_quarter.overloads), len(_half.overloads), len(_half._plain)) == (1, 0, 1)
     assert _half(2.0) == 1.0  # until Python calls it
     assert len(_half.overloads) == 1
+
+
+@kernel
+def _copied_curve(out, rows, block):
+    copy_table(out, curve_of(rows, block))
+
+
+@pytest.mark.skipif(not is_tested or numba.config.DISABLE_JIT, reason="another numba compiles its own way")
+@pytest.mark.parametrize("made", [_copied_curve, mass._keep_known], ids=["a block's precisions", "known components"])
+def test_rows_of_a_factor_are_handed_on_without_counting_references(made):
+    """Else trajectories and masses are typed twice, in vain the first time, and count at each assignment."""
+    tables = [np.ones((1, 3, 8))] * 3
+    rows = FactorRows(*tables, np.ones((1, 8)), np.ones((1, 3, 8)), np.array([True, False, True]))
+    out = np.zeros((3, 8))
+    arguments = (out, rows, 0)
+    assert made._part_compiler.plain(tuple(map(numba.typeof, arguments))) is not None
+    made(*arguments)
+    assert np.array_equal(out[1], np.ones(8))
+
+
+@kernel
+def _following(number):
+    return number + 1
+
+
+@pytest.mark.skipif(not is_tested or numba.config.DISABLE_JIT, reason="another numba compiles its own way")
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_collector_rests_while_a_kernel_is_compiled_and_is_as_it_was_after(is_on, monkeypatch):
+    was_on, seen, compiler = gc.isenabled(), [], import_module("nmf_zoo.kernels.compile.once")._WholeCompiler
+    compiled = compiler._without_counts
+
+    def watched(*given, **how):
+        seen.append(gc.isenabled())
+        return compiled(*given, **how)
+
+    monkeypatch.setattr(compiler, "_without_counts", watched)
+    try:
+        (gc.enable if is_on else gc.disable)()
+        _following._cache.flush()
+        _following(np.float64(1.0) if is_on else 1)  # of types of its own
+        assert (seen, gc.isenabled()) == ([False], is_on)
+    finally:
+        (gc.enable if was_on else gc.disable)()
 
 
 def test_compiled_code_of_others_calls_kernels():

@@ -166,23 +166,35 @@ def move_chains(target, before, ancestors, after, scratch, chains, key):
     With n particles and m ancestors chain j makes the particles j n/m, ..., (j + 1) n/m - 1.
     """
     length = after.log_likelihood.size // ancestors.size
-    W, Ht = scratch.W, scratch.Ht
     for chain in range(chains[0], chains[1]):
-        copy_table(W, before.W[ancestors[chain]])
-        copy_table(Ht, before.Ht[ancestors[chain]])
-        copy_row(scratch.alpha, before.alpha[ancestors[chain]])
+        ancestor = ancestors[chain]
+        copy_table(scratch.W, before.W[ancestor])
+        copy_table(scratch.Ht, before.Ht[ancestor])
+        copy_row(scratch.alpha, before.alpha[ancestor])
         for sweep in range(length):
             move = chain * length + sweep
-            draw_law(target.law, target, scratch, fold(fold(key, move), LAW))
-            _run_trajectory(target, scratch, fold(key, move))
-            if sweep % ORBIT_EVERY == 0 and target.movable[0] < target.movable[1]:
-                move_along_orbit(target, scratch, fold(key, move))
-            copy_columns(W, before.W[ancestors[chain]], target.free[0], False)
-            copy_columns(Ht, before.Ht[ancestors[chain]], target.free[1], False)
-            copy_table(after.W[move], W)
-            copy_table(after.Ht[move], Ht)
-            copy_row(after.alpha[move], scratch.alpha)
-            after.log_likelihood[move] = log_likelihood(target, W, Ht, scratch)
+            _move(target, scratch, sweep, fold(key, move))
+            copy_columns(scratch.W, before.W[ancestor], target.free[0], False)
+            copy_columns(scratch.Ht, before.Ht[ancestor], target.free[1], False)
+            _keep(target, after, move, scratch)
+
+
+@kernel
+def _move(target, scratch, sweep, key):
+    """One sweep of the particle in ``scratch``."""
+    draw_law(target.law, target, scratch, fold(key, LAW))
+    _run_trajectory(target, scratch, key)
+    if sweep % ORBIT_EVERY == 0 and target.movable[0] < target.movable[1]:
+        move_along_orbit(target, scratch, key)
+
+
+@kernel
+def _keep(target, population, i, scratch):
+    """Make the particle in ``scratch`` the i-th of the population."""
+    copy_table(population.W[i], scratch.W)
+    copy_table(population.Ht[i], scratch.Ht)
+    copy_row(population.alpha[i], scratch.alpha)
+    population.log_likelihood[i] = log_likelihood(target, scratch.W, scratch.Ht, scratch)
 
 
 @kernel

@@ -27,7 +27,7 @@ from nmf_zoo.kernels.hmc.poisson_rows import (
     curve_of,
     gradient_of_counts,
 )
-from nmf_zoo.kernels.numerics.arrays import copy_table
+from nmf_zoo.kernels.numerics.arrays import copy_row, copy_table
 from nmf_zoo.kernels.numerics.special import to_free
 
 EM_STEPS = 4
@@ -104,7 +104,7 @@ def _solve(v, rate, curve):
 def _keep_known(v, rows, block):
     for k in range(v.shape[0]):
         if not rows.free[k]:
-            v[k] = rows.values[block, k]
+            copy_row(v[k], rows.values[block, k])
 
 
 @kernel

@@ -295,7 +295,7 @@ class FactorRows(NamedTuple):
 NO_CURVE = np.empty((1, 0, 0))
 
 
-@kernel
+@spliced
 def curve_of(rows, block):
     """A block's precisions, or size 0."""
     return rows.curve[block] if rows.curve.size > 0 else rows.curve[0]

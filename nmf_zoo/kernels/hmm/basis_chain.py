@@ -35,7 +35,7 @@ from nmf_zoo.kernels.hmm.basis_states import (
     subtract,
     weigh_counts,
 )
-from nmf_zoo.kernels.numerics.arrays import copy_row
+from nmf_zoo.kernels.numerics.arrays import copy_row, place_of_largest
 from nmf_zoo.kernels.random.keyed_rng import fold, uniform
 from nmf_zoo.kernels.simd.unowned_views import borrowed
 
@@ -303,6 +303,6 @@ def trace_block(path, rows, chain, workspace, first, last):
             set_leaving(workspace, chain, path[t + 1])
             to_logs(workspace)
             add_rows(workspace, workspace, best)
-            path[t] = workspace.argmax()
+            path[t] = place_of_largest(workspace)
         else:
-            path[t] = best.argmax()
+            path[t] = place_of_largest(best)

@@ -1,7 +1,8 @@
 """What NumPy does with arrays, by kernels that own no memory.
 
 Compiled, ``out[:] = array`` and ``out -= number`` also hold a copy for arrays that overlap and an error for shapes that
-differ: both own memory, and take longer to compile than most kernels. `ravel` may be a copy, `sort` makes one.
+differ: both own memory, and take longer to compile than most kernels. So do `np.max` and `argmax`, which hold iterators
+over any layout. `ravel` may be a copy, `sort` makes one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,16 @@ def copy_table(out, table):
 def flat(array):
     """A contiguous array as one row."""
     return array.reshape(array.size)
+
+
+@kernel
+def place_of_largest(values):
+    """The first place of the largest of the values (n,), none of them NaN."""
+    place = 0
+    for i in range(1, values.size):
+        if values[i] > values[place]:
+            place = i
+    return place
 
 
 @kernel

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from nmf_zoo.kernels.compile import kernel
+from nmf_zoo.kernels.numerics.arrays import place_of_largest
 
 FLOOR = 1e-100  # an exact zero could never be left again and would forbid its counts; two floors still multiply safely
 
@@ -42,7 +43,7 @@ def update_rows(new, old, numerator, denominator, power, top, start, stop):
             height, slope = old[i, k] / top[k], 1.0 - value / old[i, k]
             departure = abs(height if height < slope else slope)
             worst[k] = departure if departure > worst[k] else worst[k]
-    return np.max(worst)
+    return worst[place_of_largest(worst)]
 
 
 # -- how far an update moved a factor --------------------------------------------------------------------------------
@@ -80,4 +81,4 @@ def largest_slope(old, new):
             height, slope = old[i, k] * inverse[k], 1.0 - new[i, k] / old[i, k]
             departure = abs(height if height < slope else slope)
             largest[k] = departure if departure > largest[k] else largest[k]
-    return np.max(largest)
+    return largest[place_of_largest(largest)]
