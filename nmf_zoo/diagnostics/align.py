@@ -116,7 +116,7 @@ def align(
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata) if name != GROUP}
     raw = groups.get(RAW, group)
     attrs = {**idata.attrs, "aligned": scale}
-    return _compat.inference_data({**groups, "posterior": aligned, RAW: raw, REPORT: report}, attrs)
+    return _compat.of_kind(idata, {**groups, "posterior": aligned, RAW: raw, REPORT: report}, attrs)
 
 
 def _since_raw(idata: Any, weights: str, order: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +142,7 @@ def _given_reference(reference: Any, factors: FactorDraws, group: xr.Dataset) ->
     """The user's, with the shape of the draws, its features and samples in their order."""
     names = factors.weights, factors.activations
     given: dict[str, Any]
-    if isinstance(reference, _compat.INFERENCE_DATA):
+    if _compat.is_result(reference):
         given = _mean_of_draws(
             _compat.group(align(reference, weights=names[0], activations=names[1]), "posterior"), *names
         )

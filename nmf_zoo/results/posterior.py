@@ -165,7 +165,8 @@ def only_draws(idata: Any) -> Any:
     names = _group_names(idata)
     if not {"posterior", MOMENTS} <= set(names):
         return idata
-    return _compat.inference_data({name: _compat.group(idata, name) for name in names if name != MOMENTS}, idata.attrs)
+    groups = {name: _compat.group(idata, name) for name in names if name != MOMENTS}
+    return _compat.of_kind(idata, groups, idata.attrs)
 
 
 def best_chain(idata: Any) -> int:
@@ -190,7 +191,7 @@ def _in_heaviest(mode_of_chain: Array) -> Array | None:
 
 
 def _group_names(idata: Any) -> list[str]:
-    if not isinstance(idata, _compat.INFERENCE_DATA):
+    if not _compat.is_result(idata):
         raise InputError("idata", type(idata).__name__, "the result of nz.sample or nz.fit")
     return _compat.group_names(idata)
 

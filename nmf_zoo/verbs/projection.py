@@ -423,7 +423,7 @@ def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tu
     if component not in posterior.coords:
         posterior = posterior.assign_coords({component: _component_labels(structure)})
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata) if name != MOMENTS}
-    return _compat.inference_data({**groups, "posterior": posterior}, idata.attrs), component
+    return _compat.of_kind(idata, {**groups, "posterior": posterior}, idata.attrs), component
 
 
 def _axis_of_components(structure: Factorisation, unknown: Unknown) -> int:
