@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -16,10 +17,7 @@ from nmf_zoo.files import check_result, replacing
 from nmf_zoo.netcdf import write_netcdf
 from nmf_zoo.options import names_checked
 
-INFERENCE_DATA: Any = xr.DataTree
 IS_TREE = int(version("arviz").split(".")[0]) >= 1
-if not IS_TREE:  # with ArviZ 1, which PyMC doesn't import as a whole, that takes a second, matplotlib included
-    from arviz import InferenceData as INFERENCE_DATA
 SUFFIXES = (".nc", ".zarr")
 # Attributes of a store while it is being written (see results/stores.py): which draws are there, and whose they are.
 # And that each chunk was written, also one of nothing but NaN or 0, which Zarr leaves out of itself.
@@ -29,9 +27,15 @@ OF_STORE = DRAWN, READABLE, RUN_ID, ALL_CHUNKS = "drawn", "readable", "run_id", 
 LAYOUT, THIS_LAYOUT = "layout", 2
 
 
-def arviz_statistics() -> Any:
-    """The module with ArviZ's ``rhat`` and ``ess``: of ArviZ 1 the part that draws no pictures and loads sooner."""
-    return import_module("arviz_stats" if IS_TREE else "arviz")
+def result_type() -> Any:
+    """The class of results. ArviZ 0.x takes a second or more to import, matplotlib included: not before one is made."""
+    return xr.DataTree if IS_TREE else import_module("arviz").InferenceData
+
+
+def is_result(value: Any) -> bool:
+    """Whether a value is a result; a tree of its groups is one beside ArviZ 0.x, too, which need not be imported."""
+    arviz = None if IS_TREE else sys.modules.get("arviz")
+    return isinstance(value, (xr.DataTree, getattr(arviz, "InferenceData", xr.DataTree)))
 
 
 class Group(Protocol):
@@ -70,29 +74,43 @@ class Result(Protocol):
 
 
 def inference_data(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
-    """An InferenceData of these groups; ``attrs`` go to the root and to the posterior group."""
+    """A result of these groups, without those that are empty; ``attrs`` go to the root and to the posterior group."""
+    if IS_TREE:
+        return tree_of(groups, attrs)
+    return result_type()(**_filled(groups, attrs), attrs=dict(attrs))
+
+
+def tree_of(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> xr.DataTree:
+    """The same as a tree, which results are beside ArviZ 1.x."""
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=dict(attrs)), **_filled(groups, attrs)})
+
+
+def _filled(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> dict[str, xr.Dataset]:
     filled = {name: dataset for name, dataset in groups.items() if dataset.data_vars}
     if attrs and "posterior" in filled:
         filled["posterior"] = filled["posterior"].assign_attrs(attrs)
-    if IS_TREE:
-        return xr.DataTree.from_dict({"/": xr.Dataset(attrs=dict(attrs)), **filled})
-    return INFERENCE_DATA(**filled, attrs=dict(attrs))
+    return filled
 
 
 def group_names(idata: Any) -> list[str]:
     """The names of the groups at the top level."""
-    return list(idata.children) if IS_TREE else list(idata.groups())
+    return list(idata.children) if isinstance(idata, xr.DataTree) else list(idata.groups())
 
 
 def group(idata: Any, name: str) -> xr.Dataset:
     """One group as a Dataset."""
-    return idata[name].to_dataset() if IS_TREE else idata[name]
+    return idata[name].to_dataset() if isinstance(idata, xr.DataTree) else idata[name]
+
+
+def of_kind(idata: Any, groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
+    """A result of these groups, of the class of ``idata``."""
+    return tree_of(groups, attrs) if isinstance(idata, xr.DataTree) else inference_data(groups, attrs)
 
 
 def with_groups(idata: Any, changed: Mapping[str, xr.Dataset]) -> Any:
-    """A new InferenceData, ``idata`` with some groups added or replaced."""
+    """A new result, ``idata`` with some groups added or replaced."""
     groups = {name: group(idata, name) for name in group_names(idata)}
-    return inference_data({**groups, **changed}, idata.attrs)
+    return of_kind(idata, {**groups, **changed}, idata.attrs)
 
 
 @names_checked
@@ -105,13 +123,13 @@ def save(idata: Any, path: str | Path) -> None:
     NotWritten : the disk is full, or the system refuses for another reason; what was there before still is
     """
     path = Path(path)
-    if not isinstance(idata, INFERENCE_DATA):
-        expected = f"a result, {INFERENCE_DATA.__name__}"
+    if not is_result(idata):
+        expected = f"a result, {result_type().__name__}"
         raise InputError("idata", f"an object of type {type(idata).__name__}", expected)
     if path.suffix not in SUFFIXES:
         raise InputError("path", repr(str(path)), f"a name that ends in {' or '.join(SUFFIXES)}")
     check_result(path)
-    tree = idata if IS_TREE else idata.to_datatree()
+    tree = idata if isinstance(idata, xr.DataTree) else idata.to_datatree()
     whole = tree.copy(deep=False)
     whole.attrs = {**tree.attrs, LAYOUT: THIS_LAYOUT}
     if path.suffix == ".nc":

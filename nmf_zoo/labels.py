@@ -32,6 +32,16 @@ def are_counted(labels: Any) -> bool:
     return bool(np.array_equal(np.asarray(labels), np.arange(len(labels))))
 
 
+def contradict(found: Any, expected: Any) -> bool:
+    """Whether what goes by place has labels that say otherwise.
+
+    0, 1, 2, ... say nothing; but the same numbers in another order do, beside them.
+    """
+    if np.array_equal(found, expected) or are_counted(found):
+        return False
+    return not are_counted(expected) or (len(found) == len(expected) and {*found} == {*expected})
+
+
 def with_row_labels(table: Any) -> Any:
     """A DataFrame with rows named by its first column, where that is text and the rows are numbered alone.
 

@@ -21,11 +21,12 @@ Callee = TypeVar("Callee", bound=Callable[..., Any])
 
 
 def names_checked(callee: Callee) -> Callee:
-    """Decorator of a function, or of a class (above ``@dataclass``): of unknown arguments the nearest known is said."""
+    """Decorator that says of unknown arguments the nearest known: of a function, or a class (above ``@dataclass``)."""
     if isinstance(callee, type):
-        callee.__init__ = _checked(callee.__init__, callee.__name__)  # type: ignore[misc]
+        maker = "__new__" if issubclass(callee, tuple) else "__init__"
+        setattr(callee, maker, _checked(getattr(callee, maker), callee.__name__))
         return callee
-    return _checked(callee, callee.__name__)  # type: ignore[return-value]
+    return _checked(callee, callee.__qualname__.rpartition("<locals>.")[2])  # type: ignore[return-value]
 
 
 def names_checked_beside(elsewhere: Callable[[str], str]) -> Callable[[Callee], Callee]:
@@ -39,7 +40,8 @@ def _checked(
     parameters = signature(function).parameters.values()
     if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):  # what it does not know it hands on
         return function
-    known = [each.name for each in parameters if each.kind is not Parameter.POSITIONAL_ONLY and each.name != "self"]
+    known = [each.name for each in parameters if each.kind is not Parameter.POSITIONAL_ONLY]
+    known = known[1:] if known[:1] in (["self"], ["_cls"]) else known
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

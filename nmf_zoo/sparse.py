@@ -34,6 +34,14 @@ def read_sparse(name: str, given: Any, layout: str = "csr", dtype: Any = np.floa
     return matrix
 
 
+def require_listed(name: str, given: Any) -> None:
+    """Refuse stored blocks with zeros where stored cells were observed, and no other: these may but fill the blocks."""
+    if given.format == "bsr" and np.any(given.data == 0):
+        got = "a sparse matrix in blocks ('bsr') with zeros in them, with observed='stored'"
+        do = f"list the cells that were observed: {ANEW}"
+        raise InputError(name, got, "a format that stores cells one by one, such as 'csr'", do)
+
+
 def by_sample(name: str, given: Any) -> Any:
     """A SciPy sparse matrix as :func:`read_sparse` gives it as "csc", which shares what needs no change."""
     if given.format != "csc" or given.dtype.kind not in "biuf":

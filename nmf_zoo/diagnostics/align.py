@@ -19,7 +19,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, not_one_of
-from nmf_zoo.labels import are_counted, flat_labels, in_words
+from nmf_zoo.labels import contradict, flat_labels, in_words
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.component_order import GROUP, REPORT, component_order, reordered, with_names
 from nmf_zoo.results.factor_draws import FactorDraws, factor_dims, read_factors
@@ -116,7 +116,7 @@ def align(
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata) if name != GROUP}
     raw = groups.get(RAW, group)
     attrs = {**idata.attrs, "aligned": scale}
-    return _compat.inference_data({**groups, "posterior": aligned, RAW: raw, REPORT: report}, attrs)
+    return _compat.of_kind(idata, {**groups, "posterior": aligned, RAW: raw, REPORT: report}, attrs)
 
 
 def _since_raw(idata: Any, weights: str, order: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +142,7 @@ def _given_reference(reference: Any, factors: FactorDraws, group: xr.Dataset) ->
     """The user's, with the shape of the draws, its features and samples in their order."""
     names = factors.weights, factors.activations
     given: dict[str, Any]
-    if isinstance(reference, _compat.INFERENCE_DATA):
+    if _compat.is_result(reference):
         given = _mean_of_draws(
             _compat.group(align(reference, weights=names[0], activations=names[1]), "posterior"), *names
         )
@@ -190,9 +190,9 @@ def _like_draws(name: str, given: Any, group: xr.Dataset, dims: tuple[Any, ...],
 
 
 def _order_of(name: str, theirs: pd.Index, ours: np.ndarray, dim: Any) -> np.ndarray:
-    """The place of each of our labels among theirs; numbers from 0 on say nothing."""
+    """The place of each of our labels among theirs; numbers from 0 on, in order, say nothing."""
     index, wanted = pd.Index(list(map(in_words, flat_labels(theirs)))), list(map(in_words, ours))
-    if are_counted(theirs) or are_counted(ours) or index.tolist() == wanted:
+    if not contradict(theirs, ours) or index.tolist() == wanted:
         return np.arange(len(ours))
     if not index.is_unique or {*index} != {*wanted}:
         do = "components of other data are compared by their weights alone: give these as a mapping"
@@ -208,8 +208,8 @@ def _labels_along(array: Any, axis: int) -> pd.Index | None:
 
 
 def _check_labels(dim: Any, found: pd.Index | None, expected: pd.Index | None) -> None:
-    """Rows and columns go by position, so that labels that say otherwise are an error; 0, 1, 2, ... say nothing."""
-    if found is None or expected is None or found.equals(expected) or are_counted(found) or are_counted(expected):
+    """Rows and columns go by position, so that labels that say otherwise are an error."""
+    if found is None or expected is None or not contradict(found, expected):
         return
     do = f"sort it, reference.sel({dim}=[...]), or, of other samples, give W alone, reference={{'W': ...}}"
     raise InputError("reference", f"labels of {dim!r} that differ from the draws'", "theirs, in their order", do)

@@ -177,7 +177,7 @@ def _unit(array: Array) -> Array:
 
 def _read_catalogue(catalogue: Any, features: Array) -> pd.DataFrame:
     """(feature, entry) in the order of the result's features, by place where either has no labels."""
-    if isinstance(catalogue, _compat.INFERENCE_DATA):
+    if _compat.is_result(catalogue):
         catalogue = mean_weights(catalogue)
     if isinstance(catalogue, xr.DataArray) and catalogue.ndim == 2:
         catalogue = catalogue.to_pandas()

@@ -35,6 +35,7 @@ from nmf_zoo.diagnostics.invariants import (
     ess,
     invariants,
     is_of_particles,
+    lead_of,
     rhat,
     run_size,
     summarise_draws,
@@ -208,7 +209,7 @@ def _in_memory(idata: Any, structure: Factorisation, with_components: bool) -> A
                 factors[factor.name] = own.rename(dict(zip(own.dims[2:], factor.orient_dims(dims), strict=True)))
         groups["posterior"] = xr.Dataset(factors)
         groups |= {GROUP: _compat.group(idata, GROUP)} if GROUP in _compat.group_names(idata) else {}
-    return _compat.inference_data(groups, {})
+    return _compat.of_kind(idata, groups, {})
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,7 @@ def weighed_of(idata: Any) -> Weighed | None:
 def judge(idata: Any, weights: str, activations: str) -> Convergence:
     """Judge the draws of any sampler, aligned or not."""
     groups = _compat.group_names(idata)
-    size, do, weighed = run_size(idata), what_helps(idata.attrs), weighed_of(idata)
+    do, weighed = what_helps(idata.attrs), weighed_of(idata)
     of_sampler = list(advise_on_sampler(_compat.group(idata, "sample_stats"))) if "sample_stats" in groups else []
     has_moved = any(one.about == "temperatures" and not one.is_warning for one in of_sampler)  # from mode to mode
     mode = "" if weighed or has_moved else one_mode(idata)
@@ -275,13 +276,17 @@ def judge(idata: Any, weights: str, activations: str) -> Convergence:
     table = summarise_draws(followed)
     near = began_at_several(idata)
     can_weigh = idata.attrs.get(WEIGHS_MODES) != "no"
-    of_invariants = advise_on_followed(table, followed, *size, do, mode, near, can_weigh) if len(table) else None
+    of_invariants = None
+    if len(table):
+        of_invariants = advise_on_followed(table, followed, *lead_of(followed), do, mode, near, can_weigh)
     if near and of_invariants is not None and of_invariants.is_warning:
         mode = ""  # they began at several optima, which are one mode only where the chains agree
     if mode and (of_invariants is None or of_invariants.is_warning):
         of_sampler.append(Advice(f"All chains began in {mode}.", False, "start"))
     components = judge_components(idata, weights, activations)
-    of_components = None if components is None else advise_on_components(components, *size, do)
+    of_components = None
+    if components is not None:
+        of_components = advise_on_components(components, *lead_of(_compat.group(idata, "posterior")), do)
     return Convergence(table, components, of_sampler, of_invariants, of_components, mode, weighed)
 
 
@@ -320,6 +325,8 @@ def followed_draws(idata: Any, weights: str, activations: str) -> xr.Dataset:
     H = group[activations].isel({dims.obs: cols}).transpose(*LEADING, dims.own, dims.obs)
     mean = np.einsum("...ck,...kc->...c", W.to_numpy(), H.to_numpy())
     places = {"checked_row": ("checked_cell", rows), "checked_col": ("checked_cell", cols)}
+    if kept.data_vars and lead_of(kept) != lead_of(group):  # factors were thinned, statistics were not
+        kept = xr.Dataset()
     return kept.assign(mean=((*LEADING, "checked_cell"), mean)).assign_coords(places)
 
 
@@ -353,7 +360,7 @@ def narrowed(idata: Any, weights: str, activations: str) -> Any:
     of_few = with_cells(order.isel(draw=slice(None, None, every)), posterior, dims)
     modes = weighed_modes(idata)
     weighed = {} if modes is None else {MODES: modes}  # which say whose order and mean the reference is
-    return _compat.inference_data({"posterior": posterior, GROUP: of_few, **stats, **weighed}, {})
+    return _compat.of_kind(idata, {"posterior": posterior, GROUP: of_few, **stats, **weighed}, {})
 
 
 # -- the sentence ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ chain (Vehtari, Gelman, Simpson, Carpenter, Buerkner 2021, https://arxiv.org/abs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,15 +18,18 @@ import pandas as pd
 import xarray as xr
 
 from nmf_zoo import _compat
+from nmf_zoo.diagnostics.mixing import bulk_ess, mean_ess, rank_rhat, tail_ess
 from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.labels import in_words
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.groups import CHECKED_LABELS, DRAWS_ARE, FOLLOWED, PARTICLES
+from nmf_zoo.structure import slices
 
 RHAT_LIMIT = 1.01
 CLEAR_RHAT = 1.05  # above, more than too few draws is amiss
 ESS_LIMIT = 100  # effective draws, per chain
-FEWEST_DRAWS = 4  # ArviZ has no R-hat and no effective sample size below
+FEWEST_DRAWS = 4  # there is no R-hat and no effective sample size below
+AT_ONCE = 32  # cells
 FEW_DRAWS = 100  # of a chain: below, PyMC does not judge them
 DEEP = 0.05  # part of a chain's draws that may reach the maximum tree depth
 ROUND_TRIPS = "round_trips"  # of replica exchange
@@ -43,9 +45,16 @@ class Advice(NamedTuple):
 
 
 def run_size(idata: Any) -> tuple[int, int]:
-    """Chains, and draws of each that were kept, or that the kept moments are of."""
-    sizes = _compat.group(idata, "posterior" if "posterior" in _compat.group_names(idata) else "sample_stats").sizes
-    return sizes["chain"], sizes["draw"]
+    """Chains, and draws of each: all whose statistics were kept, also where factors are kept of some of them."""
+    names = _compat.group_names(idata)
+    stats = _compat.group(idata, "sample_stats") if "sample_stats" in names else xr.Dataset()
+    is_followed = "posterior" not in names or any(name in stats for name in FOLLOWED)
+    return lead_of(stats if is_followed else _compat.group(idata, "posterior"))
+
+
+def lead_of(draws: xr.Dataset) -> tuple[int, int]:
+    """Chains, and draws of each."""
+    return draws.sizes["chain"], draws.sizes["draw"]
 
 
 def invariants(idata: Any) -> xr.Dataset:
@@ -64,7 +73,7 @@ def summarise(idata: Any) -> pd.DataFrame:
     -------
     DataFrame with columns mean, sd, rhat, ess_bulk, ess_tail and rows ``lp``, ``mean[row, col]``, ...
     """
-    is_result = isinstance(idata, _compat.INFERENCE_DATA)
+    is_result = _compat.is_result(idata)
     if not is_result or "sample_stats" not in _compat.group_names(idata):
         got = "no group sample_stats" if is_result else type(idata).__name__
         raise InputError("idata", got, "the result of nz.sample", "of other draws az.summary tells more")
@@ -89,21 +98,27 @@ def summarise_draws(draws: xr.Dataset) -> pd.DataFrame:
 
 def rhat(draws: xr.Dataset) -> xr.Dataset:
     """R-hat of every entry of each variable (chain, draw, ...); NaN of one chain."""
-    return _diagnosed(draws, 2, _compat.arviz_statistics().rhat)
+    return _diagnosed(draws, 2, rank_rhat)
 
 
 def ess(draws: xr.Dataset, method: Literal["bulk", "tail", "mean"]) -> xr.Dataset:
     """The effective sample size of every entry."""
-    return _diagnosed(draws, 1, partial(_compat.arviz_statistics().ess, method=method))
+    return _diagnosed(draws, 1, {"bulk": bulk_ess, "tail": tail_ess, "mean": mean_ess}[method])
 
 
-def _diagnosed(draws: xr.Dataset, fewest_chains: int, diagnostic: Callable[[xr.Dataset], Any]) -> xr.Dataset:
-    """NaN where ArviZ would say on standard error, once per variable, that it has none."""
-    if draws.sizes["chain"] < fewest_chains or draws.sizes["draw"] < FEWEST_DRAWS:
-        return xr.full_like(draws.isel(chain=0, draw=0, drop=True), np.nan, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):  # of draws that do not vary
-        found = diagnostic(draws)
-    return found.to_dataset() if isinstance(found, xr.DataTree) else found
+def _diagnosed(draws: xr.Dataset, fewest_chains: int, diagnostic: Callable[[np.ndarray], np.ndarray]) -> xr.Dataset:
+    """NaN of fewer chains or draws than it takes."""
+    first = draws.isel(chain=0, draw=0, drop=True)
+    n_chains, n_draws = lead_of(draws)
+    if n_chains < fewest_chains or n_draws < FEWEST_DRAWS:
+        return xr.full_like(first, np.nan, dtype=np.float64)
+    found = {}
+    for name, one in first.data_vars.items():
+        cells = draws[name].transpose("chain", "draw", ...).to_numpy().reshape(n_chains, n_draws, -1)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of draws that do not vary, or are huge
+            parts = [diagnostic(cells[..., part]) for part in slices(cells.shape[-1], AT_ONCE)]
+        found[name] = (one.dims, np.concatenate(parts).reshape(one.shape) if parts else np.empty(one.shape))
+    return first.assign(found)
 
 
 def _flat(values: xr.Dataset, draws: xr.Dataset) -> np.ndarray:

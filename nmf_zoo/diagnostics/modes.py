@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 import xarray as xr
-from scipy.optimize import linear_sum_assignment
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, ESS_LIMIT, FEW_DRAWS, RHAT_LIMIT, ess, rhat
-from nmf_zoo.results.matching import CLEARER, Components, cosines
+from nmf_zoo.results.matching import CLEARER, Components, best_pairs, cosines
 
 FEWEST_EFFECTIVE = 5.0  # draws of half a chain, below which its mean has no error that could be told
 ALARM = 1e-3  # how often halves of settled chains may be called different, over all chains and quantities
@@ -74,7 +73,7 @@ def _is_settled(halves: list[xr.Dataset], draws: xr.Dataset) -> bool:
         variances.append(_flat(half.var(("chain", "draw"), ddof=1) / n))
     moves = np.abs(means[1] - means[0])
     still = moves == 0.0  # what does not vary at all
-    limit = norm.isf(ALARM / (2 * moves.size * draws.sizes["chain"]))
+    limit = -ndtri(ALARM / (2 * moves.size * draws.sizes["chain"]))
     with np.errstate(invalid="ignore"):
         is_small = moves <= limit * np.sqrt(variances[0] + variances[1])
         is_known = np.minimum(*effective) >= FEWEST_EFFECTIVE
@@ -121,5 +120,5 @@ def _is_labelled_alike(means: Components, one: int, other: int, classes: np.ndar
     """Whether no exchange of unlike components brings the chains nearer than exchanges of alike ones do."""
     table = cosines(*(Components(means.W[at], None if means.H is None else means.H[at]) for at in (one, other)))
     allowed = np.where(classes[:, None] == classes, table, APART)
-    free, own = (each[linear_sum_assignment(each, maximize=True)].mean() for each in (table, allowed))
+    free, own = (each[best_pairs(each)].mean() for each in (table, allowed))
     return bool(free - own <= CLEARER)

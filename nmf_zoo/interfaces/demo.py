@@ -16,7 +16,7 @@ import nmf_zoo as nz
 RANK = 10
 PRIORS: dict[str, Any] = {"alpha_w": 0.5, "beta_w": 0.5, "alpha_h": 0.5, "beta_h": 0.5}
 FITS = 16  # of VB, before the chains start
-KEPT_OF = 20  # every 20th draw of the factors is stored
+KEPT_OF = 14  # every 14th draw of the factors is stored: 100 of a chain, the fewest that components are judged by
 
 
 def digits() -> pd.DataFrame:
@@ -62,6 +62,8 @@ def as_read(X: pd.DataFrame) -> Any:
 def thin_factors(idata: Any) -> Any:
     """The result with fewer draws of the factors and all of the statistics: H of every draw would fill the disk."""
     from nmf_zoo import _compat
+    from nmf_zoo.results.component_order import GROUP
 
-    posterior = _compat.group(idata, "posterior")
-    return _compat.with_groups(idata, {"posterior": posterior.isel(draw=slice(None, None, KEPT_OF // 2))})
+    of_factors = ("posterior", GROUP)
+    kept = {name: _compat.group(idata, name).isel(draw=slice(None, None, KEPT_OF // 2)) for name in of_factors}
+    return _compat.with_groups(idata, kept)

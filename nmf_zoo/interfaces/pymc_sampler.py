@@ -51,6 +51,7 @@ class PyMCSampler:
     def __post_init__(self) -> None:
         require_verb(self.engine, "sample")
 
+    @names_checked
     def __call__(
         self,
         model: pm.Model | None = None,

@@ -25,6 +25,7 @@ from nmf_zoo.errors import UnsupportedModel
 from nmf_zoo.inference.counts import gibbs
 from nmf_zoo.inference.shared.factor_view import PriorCells, Side, two_sides
 from nmf_zoo.kernels.random.keyed_rng import child
+from nmf_zoo.options import names_checked
 from nmf_zoo.reading.data import read_data
 from nmf_zoo.reading.graph import ModelGraph, name_of
 from nmf_zoo.reading.likelihoods import LIKELIHOODS, Observation, read_likelihood
@@ -43,6 +44,7 @@ class ConjugateGibbsState(DataClassState):
     """What a stored chain keeps of the step: nothing, since it begins each step at the point."""
 
 
+@names_checked
 class ConjugateGibbs(BlockedStep):
     """Draw the factors of X ~ Poisson(W @ H) in your own PyMC model by Gibbs sweeps; other steps take the rest.
 

@@ -22,7 +22,16 @@ from pytensor.tensor.variable import TensorVariable
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.labels import OBS, are_counted, hint_of
 from nmf_zoo.models.inputs import Inputs, current_model
-from nmf_zoo.models.matrices import COLUMNS, ROWS, as_float_array, check_broadcast, in_place, read_along, span
+from nmf_zoo.models.matrices import (
+    COLUMNS,
+    ROWS,
+    as_float_array,
+    by_its_labels,
+    check_broadcast,
+    in_place,
+    read_along,
+    span,
+)
 from nmf_zoo.options import names_checked
 
 WEIGHTS = ("feature", "component")
@@ -173,6 +182,7 @@ def check_hyperparameter(name: str, value: Any, dims: tuple[str, ...], inputs: I
 
 def labelled_numbers(name: str, value: Any, dims: tuple[str, ...], inputs: Inputs) -> np.ndarray:
     """Numbers along these dims, which have the model's labels in its order if they are labelled."""
+    value = by_its_labels(name, value, dims, inputs.coords, "the model")
     own = {dim: labels for dim, labels in read_along(value, dims)[1].items() if len(labels) > 1}
     for dim in (ROWS, COLUMNS) if inputs.observed is None else ():
         if dim in own and are_counted(inputs.coords[dim]) and not are_counted(own[dim]):

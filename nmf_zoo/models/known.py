@@ -67,7 +67,7 @@ def check_known(known: Any, strength: Any, inputs: Inputs) -> tuple[CheckedCompo
         return None, inputs
     if strength is not None and not (isinstance(strength, int | float) and 0 < strength < np.inf):
         raise InputError("known_strength", repr(strength), "a finite number > 0, or None for components that are fixed")
-    given = of_result(known) if isinstance(known, _compat.INFERENCE_DATA) else known
+    given = of_result(known) if _compat.is_result(known) else known
     values, inputs = check_components(LEFT, given, inputs)
     return CheckedComponents(values=values, strength=None if strength is None else float(strength)), inputs
 
@@ -76,7 +76,7 @@ def check_known_activations(known: Any, inputs: Inputs) -> tuple[CheckedComponen
     """``known_h=``, and the inputs with the labels of known and new components."""
     if known is None:
         return None, inputs
-    if isinstance(known, _compat.INFERENCE_DATA):
+    if _compat.is_result(known):
         raise InputError("known_h", "a result", "a table (component, obs)", "e.g. the mean of its H")
     values, inputs = check_components(RIGHT, known, inputs)
     return CheckedComponents(values=values), inputs

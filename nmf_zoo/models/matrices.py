@@ -14,7 +14,7 @@ import scipy.sparse
 import xarray as xr
 
 from nmf_zoo.errors import InputError, shown
-from nmf_zoo.labels import FORMER, OBS, are_counted, flat_labels, writable_labels
+from nmf_zoo.labels import FORMER, OBS, are_counted, contradict, flat_labels, writable_labels
 from nmf_zoo.sparse import read_sparse
 
 Array = np.ndarray
@@ -77,17 +77,37 @@ def read_along(given: Any, dims: tuple[str, ...]) -> tuple[Any, dict[str, Array]
 
 def in_place(name: str, given: Any, dims: tuple[str, ...], coords: Mapping[str, Array]) -> Any:
     """What is known along these dims of a model, which has its labels in its order if it is labelled."""
-    values, own = read_along(given, dims)
+    values, own = read_along(by_its_labels(name, given, dims, coords, "the model"), dims)
     found = {dim: writable_labels(dim, labels) for dim, labels in own.items() if len(labels) > 1}
     check_same_labels(name, found, coords, "the model")
     return values
 
 
+def by_its_labels(name: str, given: Any, dims: tuple[str, ...], coords: Mapping[str, Array], whose: str = "X") -> Any:
+    """A Series as a column where its labels are those of the first of two dims; anything else as it is.
+
+    One that has labels of neither is refused where the last, along which it would go, has labels of its own.
+    """
+    if not isinstance(given, pd.Series) or len(dims) != 2 or len(given) < 2:
+        return given
+    own = flat_labels(given.index)
+    if are_counted(own):
+        return given
+    has = [dim in coords and {*writable_labels(dim, own)} == {*coords[dim]} for dim in dims]
+    if has == [True, False]:
+        return given.to_frame()
+    if not any(has) and dims[1] in coords and not are_counted(coords[dims[1]]):
+        labelled = [repr(dim) for dim in dims if dim in coords and not are_counted(coords[dim])]
+        got = f"a Series labelled {', '.join(map(str, own[:3]))}{', ...' * (len(own) > 3)}"
+        expected = f"labels of {' or '.join(labelled)}, {whose}'s, in its order"
+        raise InputError(name, got, expected, "reindex it, or give an array, which goes by place")
+    return given
+
+
 def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[str, Array], whose: str = "X") -> None:
-    """Rows and columns go by position, so labels that say otherwise are an error; 0, 1, 2, ... say nothing."""
+    """Rows and columns go by position, so labels that say otherwise are an error."""
     for dim in set(found) & set(expected):
-        says_nothing = are_counted(found[dim]) or are_counted(expected[dim])
-        if not says_nothing and not np.array_equal(found[dim], expected[dim]):
+        if contradict(found[dim], expected[dim]):
             got, theirs = f"labels of {dim!r} that differ from {whose}'s", f"{whose}'s, in its order"
             raise InputError(name, got, theirs, f"reindex it like {whose}")
 
@@ -95,13 +115,15 @@ def check_same_labels(name: str, found: Mapping[str, Array], expected: Mapping[s
 def in_order_of_samples(name: str, given: Any, own: Array) -> Any:
     """A Series or DataFrame by the labels of its rows, where they are X's samples' (``own``) in any order.
 
-    Numbered rows go by position, and so do all where X's samples are numbered.
+    Rows that are numbered in order go by position, and so do all where X's samples are numbered.
     """
-    if isinstance(given.index, pd.RangeIndex):
-        return given
     index = flat_labels(given.index)
+    if are_counted(index):
+        return given
     if given.index.is_unique and len(index) == len(own) and set(index) == set(own):
         return given.iloc[pd.Index(index).get_indexer(own)]
+    if isinstance(given.index, pd.RangeIndex):
+        return given
     if not np.array_equal(own, np.arange(len(own))):
         check_same_labels(name, {COLUMNS: index}, {COLUMNS: own})
     return given

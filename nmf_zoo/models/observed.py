@@ -84,6 +84,8 @@ def as_counts(values: Array) -> Array:
 def read_listed(X: Any, mask: Any, observed: str | None, is_counts: bool) -> tuple[Observed, Labels]:
     """The listed cells of a sparse matrix; without mask and ``observed`` all others were observed and are zeros."""
     check_matrix_shape("X", X.shape)
+    if observed is not None:
+        sparse.require_listed("X", X)
     matrix = sparse.read_sparse("X", X)
     allowed = None if mask is None else read_mask(mask, X.shape)
     if allowed is not None and observed is None and allowed.sum() == X.shape[0] * X.shape[1]:

@@ -16,6 +16,7 @@ from nmf_zoo.models.matrices import (
     COLUMNS,
     ROWS,
     as_float_array,
+    by_its_labels,
     check_broadcast,
     check_same_labels,
     read_along,
@@ -99,7 +100,8 @@ def shape_of(table: Any) -> tuple[int, ...]:
 
 
 def read_array(name: str, value: Any, shape: tuple[int, int], labels: Mapping[str, Array]) -> Array:
-    value, own = read_along(value, (ROWS, COLUMNS))
+    dims = ROWS, COLUMNS
+    value, own = read_along(by_its_labels(name, value, dims, labels), dims)
     array = as_float_array(name, value)
     check_broadcast(name, array.shape, shape)
     check_same_labels(name, {dim: found for dim, found in own.items() if len(found) > 1}, labels)

@@ -62,7 +62,7 @@ def plot_filter(idata: Any, *, weights: str = "W", activations: str = "H") -> An
 
 def _fit_group(idata: Any, wanted: list[str]) -> xr.Dataset:
     """The group ``fit`` of a particle filter's result."""
-    has_fit = isinstance(idata, _compat.INFERENCE_DATA) and "fit" in _compat.group_names(idata)
+    has_fit = _compat.is_result(idata) and "fit" in _compat.group_names(idata)
     group = _compat.group(idata, "fit") if has_fit else xr.Dataset()
     missing = [name for name in wanted if name not in group]
     if missing:

@@ -24,7 +24,7 @@ def plot_objective(idata: Any) -> Any:
     -------
     matplotlib Figure
     """
-    if not isinstance(idata, _compat.INFERENCE_DATA) or "fit" not in _compat.group_names(idata):
+    if not _compat.is_result(idata) or "fit" not in _compat.group_names(idata):
         raise InputError("idata", "no group fit", "the result of nz.fit", "plot_trace draws the lp of samplers")
     group = _compat.group(idata, "fit")
     if "objective" not in group:

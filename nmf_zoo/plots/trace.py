@@ -38,7 +38,7 @@ def plot_trace(idata: Any) -> Any:
 
 def _lines(idata: Any) -> tuple[xr.DataArray, list[str], str]:
     """Values (chain, draw or iteration), the names of their rows, and what they are."""
-    groups = _compat.group_names(idata) if isinstance(idata, _compat.INFERENCE_DATA) else []
+    groups = _compat.group_names(idata) if _compat.is_result(idata) else []
     for group, values, along, row, ylabel in (
         ("fit", "objective", "iteration", "restart", "objective"),
         ("sample_stats", "lp", "draw", "chain", "log joint density"),

@@ -53,7 +53,8 @@ def predict(
     features, samples : labels of the rows and columns to predict; default all
     cells : (rows, cols), positions from 0 of the cells to predict, instead of ``features`` and ``samples``
     n_draws : draws to use of each chain, evenly spaced; default all
-    random_seed : as in :func:`~nmf_zoo.sample`. A cell's draws do not depend on which other cells are asked for
+    random_seed : as in :func:`~nmf_zoo.sample`. A cell's draws do not depend on which other cells are
+        asked for, nor on which other chains are there: those of ``idata.sel(chain=[2])`` are that chain's of the whole
 
     Returns
     -------

@@ -38,7 +38,7 @@ def component_parts(source: Source) -> list[str]:
     features = number_of(int(source.shape[0] or 0), "feature")
     how: dict[str, Any] = {**source.names, "shape": source.image_shape}
     figure = drawn(
-        lambda: plot_components(source.drawable, **how),
+        lambda: plot_components(source.drawable(source.shown_weights), **how),
         f"Share of each of {features} in each component, with 90% intervals where there are draws; "
         "the largest shares are in the table below",
     )
@@ -67,7 +67,7 @@ def _in_use(source: Source) -> list[str]:
 
 
 def _top_table(source: Source) -> str:
-    found = top_features(source.shown, TOP, **source.names)
+    found = top_features(source.shown_weights, TOP, **source.names)
     parts = _parts_of_total(source)
     rows = []
     for component, top in found.groupby("component", sort=False):
@@ -96,7 +96,7 @@ def activation_parts(source: Source) -> list[str]:
         return [paragraph(f"Without draws of {source.weights} the scale of {source.activations} says nothing.")]
     samples = number_of(int(source.shape[1] or 0), "sample")
     alt = f"What each component adds to each of {samples}, with 90% intervals where there are draws"
-    return [drawn(lambda: plot_activations(source.drawable, **source.names), alt)]
+    return [drawn(lambda: plot_activations(source.drawable(source.shown), **source.names), alt)]
 
 
 def reconstruction_parts(source: Source) -> list[str]:

@@ -20,8 +20,9 @@ from nmf_zoo.prediction.misfit import coverage_attribute
 from nmf_zoo.results.block_store import BLOCKS
 from nmf_zoo.results.component_order import REPORT, as_they_are, draws_in_order, relative_sizes
 from nmf_zoo.results.components import joined
-from nmf_zoo.results.factor_draws import factor_dims, log_sizes, weights_of
+from nmf_zoo.results.factor_draws import FactorDims, factor_dims, log_sizes, weights_of
 from nmf_zoo.results.posterior import best_chain, check_labels, draws_or_means, spaced, variable_of
+from nmf_zoo.results.trace_storage import MOMENTS
 from nmf_zoo.runtime.engine import Engine
 from nmf_zoo.structure import Factorisation
 
@@ -174,11 +175,14 @@ class Source:
     @cached_property
     def whole(self) -> Any:
         """The chains that are shown as one, components in order, not more draws than a picture can use."""
-        every = [str(name) for name in self.posterior.data_vars]
-        chains = list(draws_in_order(self.idata, self.shown_chain, **self.names, names=every))
+        return self._result(self._joined([str(name) for name in self.posterior.data_vars]))
+
+    def _joined(self, names: list[str]) -> xr.Dataset:
+        """Of these variables."""
+        chains = list(draws_in_order(self.idata, self.shown_chain, **self.names, names=names))
         few = -(-MOST_DRAWS // len(chains))
         thin = [one if one.sizes["draw"] <= few else one.isel(draw=spaced(one.sizes["draw"], few)) for one in chains]
-        return self._result(joined(one.load() for one in thin))
+        return joined(one.load() for one in thin)
 
     def _result(self, group: xr.Dataset) -> Any:
         return _compat.inference_data(as_they_are(group, self.weights, self.activations), self.attrs)
@@ -207,12 +211,30 @@ class Source:
     @cached_property
     def shown(self) -> Any:
         """The same with no more components than a picture has room for, the largest ones, in order."""
-        return self._result(_largest(_compat.group(self.whole, "posterior"), self.weights, self.activations))
+        group = _compat.group(self.whole, "posterior")
+        if self.weights not in group:
+            return self.whole
+        return self._result(_components_at(self._largest, group, factor_dims(group, **self.names)))
 
     @cached_property
-    def drawable(self) -> Any:
+    def shown_weights(self) -> Any:
+        """The weights of these: draws also where there are but means of activations, as of runs over blocks."""
+        if not (self.has(MOMENTS) and self.has("posterior") and self.weights in self.group("posterior")):
+            return self.shown
+        dims = factor_dims(self.posterior, **self.names)
+        draws = self._joined([self.weights]).transpose(..., dims.feature, dims.component)
+        return self._result(_components_at(self._largest, draws, dims))
+
+    @cached_property
+    def _largest(self) -> np.ndarray:
+        """Places of the components that add most to W H, in the order that they have."""
+        group = _compat.group(self.whole, "posterior")
+        sizes = relative_sizes(log_sizes(group, factor_dims(group, **self.names))).mean(axis=(0, 1))
+        return np.sort(np.argsort(-sizes, kind="stable")[:MOST_COMPONENTS])
+
+    def drawable(self, result: Any) -> Any:
         """The same with labels that pictures have room for."""
-        group = _compat.group(self.shown, "posterior")
+        group = _compat.group(result, "posterior")
         texts = {name: coord for name, coord in group.coords.items() if coord.dtype.kind in "UO"}
         short = {name: (coord.dims, [_short(str(text)) for text in coord.values]) for name, coord in texts.items()}
         return self._result(group.assign_coords(short))
@@ -224,13 +246,6 @@ def _short(label: str) -> str:
     return cut.replace("$", r"\$")
 
 
-def _largest(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:
-    """The components that add most to W H, in the order that they have."""
-    if weights not in group:
-        return group
-    dims = factor_dims(group, weights, activations)
-    sizes = relative_sizes(log_sizes(group, dims)).mean(axis=(0, 1))
-    few = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COMPONENTS])
-    if len(few) == len(sizes):
-        return group
-    return group.isel({dim: few for dim in {dims.component, dims.own} if dim in group.dims})
+def _components_at(places: np.ndarray, group: xr.Dataset, dims: FactorDims) -> xr.Dataset:
+    """These components alone."""
+    return group.isel({dim: places for dim in {dims.component, dims.own} if dim in group.dims})

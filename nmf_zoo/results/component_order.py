@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.optimize import linear_sum_assignment
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, number_of
@@ -29,6 +28,7 @@ from nmf_zoo.results.groups import coords_along
 from nmf_zoo.results.matching import (
     Array,
     Components,
+    best_pairs,
     correspondence,
     fixed_places,
     match,
@@ -444,7 +444,7 @@ def usual_order(found: xr.Dataset, chain: Any) -> Array:
     """(K,) the components of a chain as they were drawn, in the order of ``found``, which most of its draws have."""
     orders = found["order"].sel(chain=chain).to_numpy()
     times = np.sum(orders[:, :, None] == np.arange(orders.shape[1]), axis=0)
-    return np.asarray(linear_sum_assignment(-times)[1])
+    return np.asarray(best_pairs(times)[1])
 
 
 def as_shown(idata: Any, group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:

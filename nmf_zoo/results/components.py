@@ -178,7 +178,7 @@ def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Resul
     }
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata)}
     note = f"columns of {weights} sum to 1; lp and hyperparameters are those of the draws before"
-    return _compat.inference_data({**groups, **changed}, {**idata.attrs, "rescaled": note})
+    return _compat.of_kind(idata, {**groups, **changed}, {**idata.attrs, "rescaled": note})
 
 
 def component_shares(idata: Any, chain: int | None = None, weights: str = "W", activations: str = "H") -> xr.DataArray:

@@ -138,6 +138,19 @@ def load(path: str | Path) -> Result:
     InputError : there is no such file, it is of another kind, cut or damaged; for a Zarr store also later, when draws
         that can't be read are used
     """
+    groups, attrs = _read(path)
+    with _border(Path(path)):
+        return _compat.inference_data(groups, attrs)
+
+
+def load_tree(path: str | Path) -> xr.DataTree:
+    """The same as a tree, which functions of ours take as a result: beside ArviZ 0.x, without importing it."""
+    groups, attrs = _read(path)
+    with _border(Path(path)):
+        return _compat.tree_of(groups, attrs)
+
+
+def _read(path: str | Path) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     path = Path(path)
     try:
         is_folder, is_there = path.is_dir(), path.exists()
@@ -221,8 +234,10 @@ def _check_labels(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
                 raise InputError(str(path), got, WRITABLE)
 
 
-def _under_our_names(path: Path, groups: Mapping[str, xr.Dataset], attrs: dict[str, Any]) -> Any:
-    """The result, the dim of X's columns called as it is today."""
+def _under_our_names(
+    path: Path, groups: dict[str, xr.Dataset], attrs: dict[str, Any]
+) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
+    """Groups and attributes, the dim of X's columns called as it is today."""
     layout = attrs.pop(_compat.LAYOUT, 1)
     if layout not in range(1, _compat.THIS_LAYOUT + 1):
         expected = f"a layout from 1 to {_compat.THIS_LAYOUT}"
@@ -234,13 +249,13 @@ def _under_our_names(path: Path, groups: Mapping[str, xr.Dataset], attrs: dict[s
             name: dataset.rename({old: new for old, new in RENAMED.items() if old in named[name]})
             for name, dataset in groups.items()
         }
-    return _compat.inference_data(groups, attrs)
+    return groups, attrs
 
 
 # -- Zarr --------------------------------------------------------------------------------------------------------
 
 
-def _load_store(path: Path, is_folder: bool) -> Any:
+def _load_store(path: Path, is_folder: bool) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     if not is_folder:
         raise InputError(str(path), "a file", "a Zarr store, which is a folder")
     if find_spec("zarr") is None:
@@ -249,10 +264,10 @@ def _load_store(path: Path, is_folder: bool) -> Any:
         raise InputError(str(path), "a folder without a Zarr store in it", WHOLE)
     with _border(path):
         groups, attrs, unfinished = _read_store(path)
-        idata = _under_our_names(path, groups, attrs)
+        groups, attrs = _under_our_names(path, groups, attrs)
     if unfinished:
         warn_caller(f"{path.name} is of an unfinished run: {unfinished}.")
-    return idata
+    return groups, attrs
 
 
 def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]:

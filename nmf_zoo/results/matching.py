@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from nmf_zoo.runtime.workers import OneBlasThread
 from nmf_zoo.structure.spans import slices
@@ -99,6 +98,13 @@ def cosines(one: Components, other: Components) -> Array:
     return np.divide(products(one, other), scale, out=np.zeros(scale.shape), where=scale > 0)
 
 
+def best_pairs(table: Array) -> tuple[Array, Array]:
+    """(rows, columns): each row of the table with a column of its own, of the largest sum."""
+    from scipy.optimize import linear_sum_assignment  # which takes as long to import as a whole table of a result
+
+    return linear_sum_assignment(table, maximize=True)
+
+
 def match(components: Components, reference: Components, known: Array | None = None) -> Matching:
     """The components (..., F, K) in the order of the reference's (F, K); those ``known``, (K,) bool, stay in place.
 
@@ -114,7 +120,7 @@ def match(components: Components, reference: Components, known: Array | None = N
         for axis in (-1, -2) if free.size else ():  # the best stays the best, and of many it is found in half the time
             value -= value.max(axis, keepdims=True)
         for at, one in enumerate(value):
-            order[at, free] = free[linear_sum_assignment(one, maximize=True)[1]]
+            order[at, free] = free[best_pairs(one)[1]]
         orders.append(order)
         alike.append(np.take_along_axis(table, order[..., None], -1)[..., 0])
     shape = (*components.W.shape[:-2], rank)

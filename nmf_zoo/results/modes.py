@@ -18,7 +18,7 @@ BY_MODE = ("log_evidence", "log_evidence_error", "share", "share_low", "share_hi
 
 def weighed_modes(idata: Any) -> xr.Dataset | None:
     """The group; None where there is none, or another library's of that name."""
-    if not isinstance(idata, _compat.INFERENCE_DATA) or MODES not in _compat.group_names(idata):
+    if not _compat.is_result(idata) or MODES not in _compat.group_names(idata):
         return None
     group = _compat.group(idata, MODES)
     dims = {**dict.fromkeys(BY_MODE, "mode"), "mode_of_chain": "chain"}

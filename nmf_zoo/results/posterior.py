@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import xarray as xr
 from nmf_zoo import _compat
 from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.numerics.cells import cell_rates
-from nmf_zoo.labels import are_counted, flat_labels, in_words
+from nmf_zoo.labels import contradict, flat_labels, in_words
 from nmf_zoo.results.groups import Axis, axes_of
 from nmf_zoo.results.modes import weighed_modes
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
@@ -30,7 +31,7 @@ SMALLEST_MEAN = float(np.nextafter(0.0, 1.0))
 
 
 class Draw(NamedTuple):
-    """One draw: W (F, K), H (K, N), the values by name, and where it stands in the answer and in the posterior.
+    """One draw: W (F, K), H (K, N), the values by name, and where it stands in the answer; and its number in the run.
 
     H has the samples that are asked for alone, in :meth:`Posterior.of_samples`.
     """
@@ -82,6 +83,13 @@ class Posterior:
             W, H = (factor.value(values) for factor in (structure.W, structure.H))
             yield Draw(W, H, values, at, place)
 
+    @cached_property
+    def numbers(self) -> list[int]:
+        """Of the chains, which what is drawn for them depends on: their labels, where these are such; else places."""
+        labels = self.chains
+        is_numbered = labels.dtype.kind in "iu" and np.all(labels >= 0) and len(np.unique(labels)) == len(labels)
+        return labels.tolist() if is_numbered else list(range(len(labels)))
+
     def _part(self, name: str) -> tuple[Any, ...]:
         """What is read of a draw of a variable."""
         if self.cols is None or name != self.structure.H.name:
@@ -100,7 +108,7 @@ class Posterior:
                 block = {name: array[chain, _as_slice(kept)].to_numpy() for name, array in arrays.items()}
                 for i, place in enumerate(kept):
                     values = {name: array[i] for name, array in block.items()}
-                    yield (chain, part.start + i), (chain, int(place)), values
+                    yield (chain, part.start + i), (self.numbers[chain], int(place)), values
 
 
 def open_posterior(
@@ -165,7 +173,8 @@ def only_draws(idata: Any) -> Any:
     names = _group_names(idata)
     if not {"posterior", MOMENTS} <= set(names):
         return idata
-    return _compat.inference_data({name: _compat.group(idata, name) for name in names if name != MOMENTS}, idata.attrs)
+    groups = {name: _compat.group(idata, name) for name in names if name != MOMENTS}
+    return _compat.of_kind(idata, groups, idata.attrs)
 
 
 def best_chain(idata: Any) -> int:
@@ -190,7 +199,7 @@ def _in_heaviest(mode_of_chain: Array) -> Array | None:
 
 
 def _group_names(idata: Any) -> list[str]:
-    if not isinstance(idata, _compat.INFERENCE_DATA):
+    if not _compat.is_result(idata):
         raise InputError("idata", type(idata).__name__, "the result of nz.sample or nz.fit")
     return _compat.group_names(idata)
 
@@ -223,11 +232,11 @@ def _variable_in(group: xr.Dataset, structure: Factorisation, name: str, shape: 
 
 
 def check_labels(group: xr.Dataset, structure: Factorisation, names: Iterable[str]) -> None:
-    """Variables go by position, so that labels in another order than the model's are an error; counts say nothing."""
+    """Variables go by position, so that labels in another order than the model's are an error."""
     dims = {dim for name in names for dim in group.variables[name].dims}
     for dim, labels in axes_of(structure):
         found = group.variables[dim].to_numpy() if dim in dims and dim in group.coords else labels
-        if np.array_equal(found, labels) or are_counted(found) or are_counted(labels):
+        if not contradict(found, labels):
             continue
         if [in_words(label) for label in found] != [in_words(label) for label in labels]:  # dates of a file are text
             do = f"give the model it came from, or sort the result: idata.sel({dim}=[...])"

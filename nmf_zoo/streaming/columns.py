@@ -28,7 +28,7 @@ from nmf_zoo.models.matrices import (
 from nmf_zoo.models.observed import MAX_COUNT
 from nmf_zoo.models.offsets import check_numbers, is_pair, read_array
 from nmf_zoo.runtime.stream_engine import Block, Columns, StreamEngine, columns_of
-from nmf_zoo.sparse import read_sparse
+from nmf_zoo.sparse import read_sparse, require_listed
 from nmf_zoo.structure import Array, Factorisation
 
 Labels = dict[str, Array]
@@ -212,6 +212,8 @@ def _read_listed(
         raise InputError(
             "mask", "a mask with a sparse x", "observed='stored', or a dense x with NaN", "use x.toarray()"
         )
+    if observed is not None:
+        require_listed("x", x)
     matrix = read_sparse("x", x, "csc")
     values, is_gap = matrix.data, np.isnan(matrix.data)
     if is_gap.any() and observed is None:

@@ -260,6 +260,7 @@ class Stream:
         counted = ((features, "feature"), (rank, "component"), (seen, "column"))
         return f"<Stream of {self._engine.name}: {', '.join(number_of(*own) for own in counted)} seen>"
 
+    @names_checked
     def update(self, x: Any, *, mask: Any = None, observed: str | None = None, exposure: Any = None) -> None:
         """Learn from new columns.
 
@@ -363,6 +364,7 @@ class Stream:
         found = self._engine.filtered(self._problem, self._state)
         return activations_dataset(self._structure, found, np.array([self.columns_seen - 1]))
 
+    @names_checked
     def activations(
         self,
         x: Any,
@@ -407,6 +409,7 @@ class Stream:
         found = self._engine.activations(self._problem, self._state, block, self._key, *more)
         return activations_dataset(self._structure, found, labels_of_columns(x, first, block.n_columns))
 
+    @names_checked
     def save(self, path: Path | str) -> None:
         """Write all that the stream is to a file. It takes its place at once: a kill leaves the old one or the new."""
         with replacing(_path(path)) as partial, open(partial, "wb") as file:
@@ -416,6 +419,7 @@ class Stream:
         """For pickle: as it is saved."""
         return stream_of, (tree_of(self), None)
 
+    @names_checked
     def result(self) -> Result:
         """The factorisation so far.
 

@@ -30,9 +30,10 @@ from nmf_zoo.inference.shared.sample_blocks import read_ahead, structure_of_samp
 from nmf_zoo.inference.shared.start import typical_totals
 from nmf_zoo.labels import are_counted, writable_labels
 from nmf_zoo.models.matrices import COLUMNS, ROWS, as_numbers, check_same_labels, read_along, read_labels
+from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.arguments import check_possible
 from nmf_zoo.runtime.engine import BlockEngine
-from nmf_zoo.sparse import by_sample, read_sparse
+from nmf_zoo.sparse import by_sample, read_sparse, require_listed
 from nmf_zoo.structure import Array, Blocked, Cells, Data, Dense, Factorisation, slices
 
 BLOCK_CELLS = 1 << 21  # stored cells of a block that is cut here: arrays below 32 MiB, whose pages glibc hands on
@@ -40,6 +41,7 @@ MEMBERS = ("shape", "bounds", "read")
 PROTOCOL = f"an array, a table, a sparse matrix, what nz.open_blocks opens, or an object with {', '.join(MEMBERS)}"
 
 
+@names_checked
 class Samples(NamedTuple):
     """Samples of a block, with what else is known of them.
 
@@ -246,6 +248,8 @@ def _listed(samples: Samples, shape: tuple[int, int], number: int) -> Cells:
     if samples.mask is not None or samples.observed not in (None, "stored"):
         expected = "observed='stored', or None: of a sparse X the other cells are missing, or zeros"
         raise InputError(f"data.read({number})", f"mask= or observed={samples.observed!r}", expected)
+    if samples.observed is not None:
+        require_listed(f"data.read({number})", samples.X)
     matrix = by_sample(f"data.read({number})", samples.X)
     columns = np.repeat(np.arange(shape[1], dtype=np.int32), np.diff(matrix.indptr))
     rows = matrix.indices.astype(np.int32, copy=False)

@@ -19,7 +19,7 @@ from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.inference.registry import of_projection, verb_of, verdict
 from nmf_zoo.inference.shared.multiplied import without_multipliers
 from nmf_zoo.inference.shared.sample_blocks import structure_of_samples
-from nmf_zoo.labels import are_counted, flat_labels
+from nmf_zoo.labels import are_counted, contradict, flat_labels
 from nmf_zoo.models import gap, hmm_nmf, is_nmf, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import new_samples
 from nmf_zoo.models.matrices import COLUMNS, ROWS, as_matrix, read_labels, read_mask
@@ -423,7 +423,7 @@ def _with_one_dim(idata: Any, draws: xr.Dataset, structure: Factorisation) -> tu
     if component not in posterior.coords:
         posterior = posterior.assign_coords({component: _component_labels(structure)})
     groups = {name: _compat.group(idata, name) for name in _compat.group_names(idata) if name != MOMENTS}
-    return _compat.inference_data({**groups, "posterior": posterior}, idata.attrs), component
+    return _compat.of_kind(idata, {**groups, "posterior": posterior}, idata.attrs), component
 
 
 def _axis_of_components(structure: Factorisation, unknown: Unknown) -> int:
@@ -478,7 +478,7 @@ def _align(X_new: Any, mask: Any, offsets: dict[str, Any], feature: Axis) -> tup
     """X_new, its mask and its offsets with their rows in the model's order."""
     n_features = len(feature.labels)
     index, X_new, mask = _row_labels(X_new, mask, feature.dim)
-    if index is None or are_counted(feature.labels):
+    if index is None or (are_counted(feature.labels) and not contradict(index, feature.labels)):
         found = X_new.shape[0] if hasattr(X_new, "shape") and len(X_new.shape) else len(X_new)
         if found != n_features:
             raise InputError("X_new", number_of(found, "feature"), f"{n_features}, as many as the model has")

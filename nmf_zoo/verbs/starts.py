@@ -55,7 +55,7 @@ def starts_of(initvals: Any, structure: Factorisation, chains: int, but: Contain
     Of a fit draws of its best restart, so that all chains start in one mode and none where another does; where it found
     one point, all there. Of chains their last draws, in turn. ``but`` are variables of a result that are left out.
     """
-    if not isinstance(initvals, _compat.INFERENCE_DATA):
+    if not _compat.is_result(initvals):
         return _unlabelled(initvals, structure)
     posterior = posterior_group(initvals)
     found = [name for name in variable_shapes(structure) if name in posterior]
@@ -98,7 +98,7 @@ def beginnings(
     """
     if isinstance(engine, WholeSampler) and not engine.has_starts:
         return {}, {}
-    if isinstance(initvals, _compat.INFERENCE_DATA):
+    if _compat.is_result(initvals):
         start, found = beginning_of(initvals)
         return {START: start}, {} if found is None else {SEARCH_GROUP: found}
     return {START: BY_SEARCH if search is not None else _by_values(starts, structure)}, {}

@@ -254,7 +254,7 @@ def evidences(models: Any, method: Any, run: dict[str, Any]) -> dict[str, Any]:
     for name, model in models.items():
         if isinstance(model, pm.Model):
             found[name] = evidence(model, method, **run)
-        elif isinstance(model, _compat.INFERENCE_DATA) and "log_evidence" in model.attrs:
+        elif _compat.is_result(model) and "log_evidence" in model.attrs:
             found[name] = model
         else:
             expected = "a pm.Model, or what nz.evidence returned"

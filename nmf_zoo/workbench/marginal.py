@@ -77,7 +77,7 @@ def _require_supported(structure: Factorisation) -> None:
 def _values(structure: Factorisation, W: Any) -> tuple[dict[str, Array], Array]:
     """Values of the unknown hyperparameters of H by name, and W (F, K)."""
     names = [unknown.name for unknown in structure.H.unknowns]
-    if isinstance(W, _compat.INFERENCE_DATA):
+    if _compat.is_result(W):
         return _from_result(structure, W, names)
     if names:
         expected = f"a result of nz.fit, which says what {', '.join(names)} are"

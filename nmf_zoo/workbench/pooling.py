@@ -75,7 +75,7 @@ def pool(idata: Any, *, draws: int | None = None, random_seed: Any = None) -> Re
     pooled |= _of_components(idata, pooled, chain, draw)
     if "sample_stats" in pooled:
         pooled["sample_stats"] = pooled["sample_stats"].assign({MODE: (LEADING, mode_of_chain[chain])})
-    return _compat.inference_data(pooled, {**idata.attrs, POOLED: describe_modes(modes)})
+    return _compat.of_kind(idata, pooled, {**idata.attrs, POOLED: describe_modes(modes)})
 
 
 def _decided(idata: Any) -> xr.Dataset:

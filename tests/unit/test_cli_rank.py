@@ -176,3 +176,18 @@ def test_lines_fit_a_narrow_terminal(counts):
         lambda rank: nz.gamma_nmf(counts, rank), [1, 6], restarts=1, search=None, random_seed=1, quiet=True
     )
     assert max(map(len, table_lines(table))) <= 80
+
+
+def test_a_row_is_of_one_fit():
+    """The fit with the best corrected bound has not the best bound."""
+    table = xr.Dataset(
+        {
+            **{"bound": (("rank", "restart"), [[-10.0, -12.0, np.nan]])},
+            **{"shortfall": (("rank", "restart"), [[1.0, 5.0, np.nan]])},
+            **{"estimate": (("rank", "restart"), [[-9.0, -7.0, np.nan]]), "combined": ("rank", [-7.0])},
+            **{"combined_error": ("rank", [2.0]), "difference": ("rank", [0.0]), "plausible": ("rank", [True])},
+        },
+        coords={"rank": [3]},
+        attrs={"method": "bound", "best": 3},
+    )
+    assert list(table_lines(table))[1].split() == ["*", "3", "-12.00", "-7.00", "2.00", "0.00"]

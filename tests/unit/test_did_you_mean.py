@@ -24,6 +24,22 @@ CALLS = {
 }
 
 
+def test_methods_say_it_too():
+    stream = nz.stream(nz.gap(None, rank=1, shape=(2, 1), alpha_h=1.0, beta_h=1.0))
+    calls = {
+        "exposure": (lambda: stream.update([1, 2], exposures=1.0), "Stream.update"),
+        "path": (lambda: stream.save(paths="x"), "Stream.save"),
+        "": (lambda: stream.result(draws=3), "Stream.result"),
+        "tune": (lambda: nz.PyMCSampler()(None, tunes=3), "PyMCSampler.__call__"),
+        "mask": (lambda: nz.Samples(X, maks=None), "Samples"),
+    }
+    for near, (call, name) in calls.items():
+        hint = f"; did you mean {near!r}" if near else ""
+        with pytest.raises(UnknownArgument, match=f"an argument that {name} doesn't have.*{hint}"):
+            call()
+    assert pickle.loads(pickle.dumps(nz.Samples(X, 2.0))) == nz.Samples(X, exposure=2.0)
+
+
 @pytest.mark.parametrize(
     ("word", "allowed", "hint"),
     [
@@ -58,10 +74,10 @@ def test_an_unknown_argument_is_refused_by_name(call):
     for name in names[-1:]:
         wrong = name[:-1]
         with pytest.raises(
-            TypeError, match=f"an argument that {call.__name__} doesn't have; .*did you mean .*{name!r}"
+            TypeError, match=f"an argument that {call.__qualname__} doesn't have; .*did you mean .*{name!r}"
         ):
             call(**{wrong: 1})
-    with pytest.raises(InputError, match=f"zzz: got an argument that {call.__name__} doesn't have"):
+    with pytest.raises(InputError, match=f"zzz: got an argument that {call.__qualname__} doesn't have"):
         call(zzz=1)
 
 

@@ -14,6 +14,7 @@ import nmf_zoo as nz
 from nmf_zoo._compat import group, group_names
 from nmf_zoo.errors import InputError, NmfZooWarning, RunFailed, UnsupportedModel
 from nmf_zoo.interfaces.cli.show import summary_lines
+from nmf_zoo.reports.source import Source
 from nmf_zoo.results.block_store import as_fitted
 from nmf_zoo.results.component_order import component_order
 from nmf_zoo.results.components import component_shares
@@ -198,6 +199,11 @@ def test_tables_and_pictures_read_the_draws_that_there_are(tmp_path):
     assert f"posterior   2 chains x 6 draws of W (feature {F}, component {K})\nmean, sd    of H (" in lines
     page = nz.report(found, tmp_path / "r.html").read_text()
     assert "2 chains x 6 draws" in page
+    shown = Source(found, None, None, "W", "H", None)
+    assert group(shown.shown_weights, "posterior")["W"].sizes["draw"] in (6, 12)
+    in_page = nz.top_features(shown.shown_weights, 3)
+    assert (in_page["share_low"] < in_page["share_high"]).all()
+    pd.testing.assert_frame_equal(in_page, nz.top_features(found, 3))
 
 
 def test_chains_begin_at_a_fit():

@@ -14,6 +14,7 @@ import nmf_zoo as nz
 from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.models import MODELS, gamma_nmf, gap, negative_binomial_nmf, normal_nmf, poisson_nmf
 from nmf_zoo.models.inputs import check_inputs
+from nmf_zoo.models.matrices import in_order_of_samples
 
 F, N = 3, 4
 X = np.arange(1, 13).reshape(F, N)
@@ -536,3 +537,53 @@ def test_labelled_hyperparameters_must_be_in_the_order_of_the_model():
 def test_every_declaration_checks_its_input(name):
     with pytest.raises(InputError, match="X: got the negative cell"):
         MODELS[name](-X, 2)
+
+
+# -- by labels -----------------------------------------------------------------------------------------------------
+
+
+OF_GENES = pd.Series([0.5, 1.0, 2.0], index=GENES)
+OF_CELLS = pd.Series([0.5, 1.0, 2.0, 3.0], index=CELLS)
+
+
+@pytest.mark.parametrize("rank", [2, 3])  # 3 is the number of features, too
+def test_a_series_goes_where_its_labels_are(rank):
+    structure = nz.read(gamma_nmf(FRAME, rank, alpha_w=OF_GENES, alpha_h=OF_CELLS))
+    assert np.array_equal(np.broadcast_to(structure.W.prior.shape.value, (F, rank)), np.tile(OF_GENES, (rank, 1)).T)
+    assert np.array_equal(np.broadcast_to(structure.H.prior.shape.value, (rank, N)), np.tile(OF_CELLS, (rank, 1)))
+    exposed = nz.read(poisson_nmf(FRAME, rank, exposure=OF_GENES))
+    assert np.array_equal(exposed.exposure_at(*np.indices((F, N)).reshape(2, -1)), np.repeat(OF_GENES, N))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"alpha_w": OF_GENES[::-1]}, "alpha_w: got labels of 'feature' that differ from the model's"),
+        ({"alpha_h": OF_CELLS[::-1]}, "alpha_h: got labels of 'obs' that differ from the model's"),
+        ({"alpha_h": OF_GENES}, "alpha_h: got a Series labelled g1, g2, g3; expected labels of 'obs', the model's"),
+        ({"exposure": OF_GENES[::-1]}, "exposure: got labels of 'feature' that differ from X's"),
+        ({"exposure": OF_GENES.rename(str.upper)}, "got a Series labelled G1, G2, G3; expected labels of 'feature' or"),
+    ],
+)
+def test_a_series_with_other_labels_is_refused_by_what_they_are_of(arguments, message):
+    with pytest.raises(InputError, match=message):
+        gamma_nmf(FRAME, 3, **arguments)
+
+
+def test_numbers_in_another_order_say_something():
+    """0, 1, 2, ... of a table without labels say nothing, but a mask that was sorted otherwise does."""
+    mask = pd.DataFrame(SEEN)
+    assert nz.read(gamma_nmf(X, 2, mask=mask)).data.observed_values.size == SEEN.sum()
+    with pytest.raises(InputError, match="mask: got labels of 'feature' that differ from X's"):
+        gamma_nmf(pd.DataFrame(X), 2, mask=mask[::-1])
+    with pytest.raises(InputError, match="exposure: got labels of 'obs'"):
+        gamma_nmf(pd.DataFrame(X), 2, exposure=pd.Series(np.ones(N), index=range(N)[::-1]))
+
+
+def test_a_design_whose_rows_count_down_goes_by_them():
+    """As ``frame[::-1]`` does, whose index pandas calls a range."""
+    own = np.arange(N)[::-1]
+    table = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0]})[::-1]
+    assert in_order_of_samples("design", table, own)["age"].tolist() == [4.0, 3.0, 2.0, 1.0]
+    assert in_order_of_samples("design", table, np.arange(N))["age"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert in_order_of_samples("design", table.reset_index(drop=True), own)["age"].tolist() == [4.0, 3.0, 2.0, 1.0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError
@@ -38,3 +40,14 @@ def test_sparseness_goes_from_equal_entries_to_a_single_one():
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_snr_goes_by_place_and_refuses_labels_that_say_otherwise():
+    truth = pd.DataFrame([[1.0, 2.0], [3.0, 5.0]], index=["a", "b"], columns=["x", "y"])
+    for wrong, axis in ((truth.iloc[::-1], 0), (truth[["y", "x"]], 1), (truth.to_xarray().to_dataarray().T[::-1], 0)):
+        with pytest.raises(InputError, match=f"estimate: got labels along axis {axis} that differ from the truth's"):
+            nz.snr(truth, wrong)
+    assert nz.snr(truth, truth.to_numpy()) == np.inf
+    assert nz.snr(truth.reset_index(drop=True), truth) == np.inf
+    array = xr.DataArray(truth, dims=("feature", "obs"))
+    assert nz.snr(array, array.transpose()) == np.inf

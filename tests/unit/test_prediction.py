@@ -653,3 +653,20 @@ def test_means_beyond_all_numbers():
     huge = idata_of(model, W=np.full((1, 1, 2, 1), 1e200), H=np.full((1, 1, 1, 3), 1e200))
     with pytest.raises(InputError, match="X: got a mean beyond all numbers; expected means that float64 holds"):
         nz.predict(huge, model, random_seed=1)
+
+
+def test_a_chain_alone_has_the_draws_that_it_has_among_others():
+    model = nz.gamma_nmf(X, K)
+    idata = random_idata(model, np.random.default_rng(3), chains=3)
+    whole = nz.predict(idata, model, random_seed=1)
+    for chains in ([2], [2, 0]):
+        few = _compat.with_groups(idata, {"posterior": _compat.group(idata, "posterior").sel(chain=chains)})
+        xr.testing.assert_identical(nz.predict(few, model, random_seed=1), whole.sel(chain=chains))
+
+
+def test_draws_in_another_order_of_samples_are_refused_where_the_model_counts_them():
+    model = nz.gamma_nmf(X, K)
+    idata = random_idata(model, np.random.default_rng(3))
+    turned = _compat.group(idata, "posterior").isel(obs=slice(None, None, -1))
+    with pytest.raises(InputError, match="sort the result"):
+        nz.predict(_compat.with_groups(idata, {"posterior": turned}), model)

@@ -244,3 +244,29 @@ def test_unknown_parts_are_refused_by_name():
         from_parts("X", "xyz", (2, 2), {})
     with pytest.raises(InputError, match="no indptr"):
         from_parts("X", "csr", (2, 2), {"data": [1.0], "indices": [0]})
+
+
+def test_zeros_that_fill_stored_blocks_are_no_observed_cells():
+    """SciPy does not tell them from zeros that were observed; of blocks without zeros all cells are stored ones."""
+    blocks = scipy.sparse.bsr_array(X, blocksize=(2, 2))
+    with pytest.raises(InputError, match=r"X: got a sparse matrix in blocks \('bsr'\) with zeros in them"):
+        nz.gamma_nmf(blocks, 2, observed="stored")
+    stream = nz.stream(nz.gap(None, rank=2, shape=(N, 1), alpha_h=1.0, beta_h=1.0))
+    with pytest.raises(InputError, match=r"x: got a sparse matrix in blocks"):
+        stream.update(blocks, observed="stored")
+    with pytest.raises(InputError, match=r"data.read\(0\): got a sparse matrix in blocks"):
+        nz.fit(data=OneBlock(blocks), engine="em", model=nz.gamma_nmf(None, 2, shape=X.shape), quiet=True)
+    full = scipy.sparse.bsr_array(X + 1, blocksize=(2, 2))
+    assert nz.read(nz.gamma_nmf(full, 2, observed="stored")).data.observed_values.size == X.size
+
+
+class OneBlock:
+    """A source of one block, whose stored cells alone were observed."""
+
+    shape, bounds = X.shape, (0, N)
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def read(self, number):
+        return nz.Samples(self.matrix, observed="stored")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from nmf_zoo.diagnostics.convergence import longer, of_fit, of_sampler
-from nmf_zoo.diagnostics.invariants import Advice
+from nmf_zoo import _compat
+from nmf_zoo.diagnostics.convergence import longer, of_fit, of_sampler, verdict_on
+from nmf_zoo.diagnostics.invariants import Advice, run_size
 from nmf_zoo.reports.convergence import check_convergence
 from nmf_zoo.reports.source import Source
-from tests.unit.test_convergence import draws_of
+from tests.unit.test_convergence import draws_of, packed
 
 GOOD = Advice("", False, "chains")
 
@@ -65,3 +67,20 @@ def test_from_draws(swapped, is_warning):
 def test_what_to_ask_for(attrs, words):
     """Twice the sweeps, of which as few are kept as before."""
     assert longer(attrs, 500) == f" for longer ({words})"
+
+
+@pytest.mark.parametrize("followed", ["lp", "mean"])
+def test_few_draws_of_factors_beside_all_statistics(followed):
+    """As the demo stores them: followed cells say whether the run was long enough, draws of W what components are."""
+    idata = draws_of("chains")
+    shape = _compat.group(idata, "posterior")["W"].shape[:2]
+    values = np.random.default_rng(5).normal(size=shape)
+    stats = {"mean": values[..., None]} if followed == "mean" else {"lp": values}
+    posterior = _compat.group(idata, "posterior").isel(draw=slice(None, None, 10))
+    W, H = (posterior[name].to_numpy() for name in ("W", "H"))
+    of_all = _compat.group(packed(*(np.repeat(factor, 10, axis=1) for factor in (W, H)), **stats), "sample_stats")
+    kept = _compat.with_groups(idata, {"posterior": posterior, "sample_stats": of_all})
+    assert run_size(kept) == shape
+    # lp says nothing of W H, which is then judged by the draws of the factors
+    expected = "agree on the reconstruction W H." if followed == "mean" else "too short"
+    assert expected in verdict_on(kept).text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,11 +129,17 @@ def table_lines(table: Any) -> Iterator[str]:
     for row in (table.isel(rank=i) for i in range(table.sizes["rank"])):
         rank = int(row["rank"])
         mark = "*" if rank == table.attrs["best"] else "~" if bool(row["plausible"]) else " "
-        bound = f"{float(row['bound'].max()):>13.2f}" if has_gap else ""
+        bound = f"{_bound_of_best(row):>13.2f}" if has_gap else ""
         numbers = (float(row[name]) for name in ("combined", "combined_error", "difference"))
         again = _of_stability(row) if of_stability else ""
         yield f"{mark} {rank:>5}{bound}" + "".join(f"{number:>13.2f}" for number in numbers) + again
     yield "* best, ~ not ruled out" + (f"; behind: how far the next {word} is" if method == "bound" else "")
+
+
+def _bound_of_best(row: Any) -> float:
+    """Of the fit whose corrected bound stands beside it, which need not be the one with the best bound."""
+    corrected = row["estimate"].fillna(-math.inf).to_numpy()
+    return float(row["bound"][int(corrected.argmax())])
 
 
 def _of_stability(row: Any) -> str:

@@ -7,8 +7,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
-from importlib import import_module
-from importlib.metadata import version
 from math import floor, isfinite, isnan, log10
 from pathlib import Path
 from typing import Any
@@ -76,29 +74,14 @@ def _how(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def load_result(path: Path) -> Any:
-    """A result that ``nmf-zoo fit`` or ``nz.save`` wrote."""
+    """A result that ``nmf-zoo fit`` or ``nz.save`` wrote, as a tree: ArviZ 0.x would take longer than what is asked."""
     if path.suffix not in RESULTS:
         raise InputError("input", str(path), f"a result, {' or '.join(RESULTS)}")
-    _import_arviz()
-    import nmf_zoo as nz
-    from nmf_zoo.results.loading import check_result
+    from nmf_zoo.results.loading import check_result, load_tree
 
-    idata = nz.load(path)
+    idata = load_tree(path)
     check_result(str(path), idata)
     return idata
-
-
-def _import_arviz() -> None:
-    """ArviZ 0.x, which compiles bands of a plot when it is imported beside numba: a second, for what no command draws.
-
-    It can do without numba, and then does so as long as the command runs.
-    """
-    if version("arviz").startswith("0.") and not {"arviz", "numba"} & sys.modules.keys():
-        sys.modules["numba"] = None  # type: ignore[assignment]  # as where it is not installed
-        try:
-            import_module("arviz")
-        finally:
-            del sys.modules["numba"]
 
 
 def print_lines(lines: Iterable[str]) -> None:

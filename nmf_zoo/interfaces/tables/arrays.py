@@ -16,6 +16,7 @@ import numpy as np
 
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.interfaces.tables.market import read_entries
+from nmf_zoo.labels import are_counted
 from nmf_zoo.sparse import from_parts, read_sparse
 
 
@@ -162,7 +163,7 @@ def read_parquet(path: Path, suffix: str) -> Matrix:
     import pandas as pd
 
     frame = pd.read_parquet(path)
-    rows = None if isinstance(frame.index, pd.RangeIndex) else [str(label) for label in frame.index]
+    rows = None if are_counted(frame.index) else [str(label) for label in frame.index]
     if rows is None and frame.shape[1] and not pd.api.types.is_numeric_dtype(frame.dtypes.iloc[0]):
         rows, frame = [str(label) for label in frame.iloc[:, 0]], frame.iloc[:, 1:]
     wrong = [place for place, dtype in enumerate(frame.dtypes) if not pd.api.types.is_numeric_dtype(dtype)]
