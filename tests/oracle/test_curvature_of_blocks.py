@@ -32,11 +32,11 @@ BACKGROUND = 0.2 * RNG.random((F, N))
 LINEAR = Ht.sum(axis=0) + 0.3
 
 
-def found(few, background, monkeypatch, factor=W):
+def found(few, background, monkeypatch, factor=W, last=(W, W)):
     monkeypatch.setattr(newtons, "MOST_ACTIVE", 3 if few else 64)
     structure = model(X, K, None, None, background=BACKGROUND if background else None)
     side, sources = Side(structure.W, False), CurvedSources(structure, SERIAL, compress(structure, by_features=True))
-    active = choose_active(side, factor, factor, np.ones((1, K)))
+    active = choose_active(side, *last, LINEAR[None])
     assert active.shape == (F, 3 if few else K)
     return active, *sources.gather_curved(factor, Ht, active, without(side, factor, active)), sources
 
@@ -71,19 +71,20 @@ def test_steps_are_their_naive_twins(few, background, power, curve, monkeypatch)
 def test_no_row_loses_and_repeated_steps_reach_the_optimum(monkeypatch):
     losses = {}
     for few, rounds in ((False, 60), (True, 400)):
-        factor, before = W, None
+        factor, last, before = W, (W, W), None
         for _ in range(rounds):
-            active, statistics, curvature, _ = found(few, False, monkeypatch, factor)
+            active, statistics, curvature, _ = found(few, False, monkeypatch, factor, last)
             means = factor @ Ht.T
             loss = factor @ LINEAR - np.sum(np.where(X > 0, X * np.log(means), 0.0), axis=1)
             assert before is None or np.all(loss <= before + 1e-12 * np.abs(before))
-            factor, before = moved(factor, active, statistics, curvature)[0], loss
+            new, plain = moved(factor, active, statistics, curvature)
+            factor, last, before = new, (factor, plain), loss
         assert np.all(factor[5] == FLOOR)
         losses[few] = before
         if not few:
             slopes = 1.0 - (X / (factor @ Ht.T)) @ Ht / LINEAR
             assert np.max(np.abs(np.minimum(factor, slopes))) < 1e-9
-    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-4, atol=1e-6)  # EM's cells are as slow as EM
 
 
 def test_a_planted_error_is_seen(monkeypatch):

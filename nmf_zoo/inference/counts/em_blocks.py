@@ -228,8 +228,9 @@ def _newton_step(problem: BlockEMProblem, state: BlockEMState) -> tuple[BlockEMS
 
 
 class StepOfW(NamedTuple):
-    """Where W's Newton step leads, where EM's update does, and the KKT residual on the way."""
+    """Where W's Newton step and EM's update lead ``at`` a point, and the KKT residual there."""
 
+    at: Array
     newton: Array
     plain: Array
     residual: float
@@ -242,7 +243,7 @@ def _step_W(problem: BlockEMProblem, state: BlockEMState) -> StepOfW:
     plain, residual = _update_W(problem, state._replace(W=at))
     penalty = penalty_of(left, problem.options.mode, sums.denominator, {}).beside_known(at.shape[1], left.free)
     curved = sums.numerator, sums.curvature, state.active
-    return StepOfW(step_by_curvature(problem.workers, plain, at, *curved, penalty), plain, residual)
+    return StepOfW(at, step_by_curvature(problem.workers, plain, at, *curved, penalty), plain, residual)
 
 
 def _from_here(problem: BlockEMProblem, state: BlockEMState, found: StepOfW) -> tuple[BlockEMState, float]:
@@ -250,7 +251,7 @@ def _from_here(problem: BlockEMProblem, state: BlockEMState, found: StepOfW) -> 
     momentum = state.momentum
     if state.ahead is not None:
         momentum, turn = momentum.slower(), state.turn + 1
-        active = choose_active(problem.left, state.W, found.plain, state.sums.denominator)
+        active = choose_active(problem.left, found.at, found.plain, state.sums.denominator)
         sums = sums_over_blocks(problem, EMReturn(state.W, turn, active))
         state = state._replace(turn=turn, sums=sums, active=active, ahead=None)
         found = _step_W(problem, state)
@@ -266,7 +267,7 @@ def _newton_pass(
     """(H at its Newton step from the point ahead, given W, and a look at the next such point; KKT residual)"""
     left, turn = problem.left, state.turn + 1
     beyond = left.with_free(W, ahead(W[:, left.free], state.W[:, left.free], push))
-    active = choose_active(left, beyond, found.plain, state.sums.denominator)
+    active = choose_active(left, found.at, found.plain, state.sums.denominator)
     sums = sums_over_blocks(problem, NewtonPass(W, turn, beyond, push, unless_off(state.sums.largest), active))
     new = state._replace(W=W, turn=turn, sums=sums, active=active, ahead=beyond)
     return _at(problem, new), max(found.residual, sums.residual)
