@@ -23,7 +23,12 @@ F, N, K = 12, 60, 3
 X = RNG.poisson(RNG.gamma(0.5, 1.0, (F, K)) @ RNG.gamma(0.5, 4.0, (K, N))).astype(float)
 X[0] += 1.0
 RUN = {"max_iter": 12, "tol": 0, "random_seed": 1, "quiet": True, "cores": 1}
-ENGINES = {"em": nz.EM(accelerate="momentum"), "em, plain": nz.EM(accelerate=None), "vb": nz.VB()}
+ENGINES = {
+    "em": nz.EM(accelerate="momentum"),
+    "em, plain": nz.EM(accelerate=None),
+    "em, newton": nz.EM(),
+    "vb": nz.VB(),
+}
 
 
 @pytest.fixture(autouse=True)

@@ -124,9 +124,42 @@ def test_what_models_and_data_may_have(name, engine):
         pytest.skip("VB takes no W without a prior")
     options = nz.EM(accelerate="momentum") if engine == "em" else nz.VB()
     expected = in_memory(X, options, make, **whole)
-    found = over(data, engine, declared(make, **apart))
+    found = over(data, options, declared(make, **apart))
     np.testing.assert_allclose(weights(found), weights(expected), rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(objective(found), objective(expected), rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["exposure of samples", "background", "mask", "stored", "known component"])
+def test_newton_steps_agree_with_those_in_memory(name):
+    data, make, whole, apart = MODELS[name]
+    there = nz.fit(model=make(X, **whole), engine="em", search=None, draws=1, max_iter=200, **RUN)
+    found = over(data, "em", declared(make, **apart), initvals=nearby(there), max_iter=150)
+    assert_never_rises(found)
+    np.testing.assert_allclose(objective(found)[-1], objective(there)[-1], rtol=1e-6)
+
+
+def nearby(idata):
+    """W of a result but for some percent: runs from there see its optimum."""
+    name = "W_new" if "W_new" in group(idata, "posterior") else "W"
+    W = group(idata, "posterior")[name].to_numpy()[0, 0]
+    return {name: W * np.random.default_rng(2).uniform(0.9, 1.1, W.shape)}
+
+
+def assert_never_rises(idata):
+    assert np.all(np.diff(objective(idata)) <= 1e-12 * np.abs(objective(idata)[1:]))
+
+
+def test_newton_steps_of_few_components_come_to_the_same_optimum(monkeypatch):
+    there = over(CutArray(X, 7), "em", max_iter=200)
+    start = {"initvals": nearby(there), "max_iter": 200}
+    runs = {name: over(CutArray(X, 7), nz.EM(accelerate=name), **start) for name in ("newton", "momentum")}
+    monkeypatch.setattr("nmf_zoo.inference.counts.newton.MOST_ACTIVE", 2)
+    runs["few"] = over(CutArray(X, 7), "em", **start)
+    for name, found in runs.items():
+        assert_never_rises(found)
+        np.testing.assert_allclose(objective(found)[-1], objective(there)[-1], rtol=1e-6, err_msg=name)
+    paths = [objective(found)[:20] for found in runs.values()]
+    assert not any(np.allclose(one, other) for one, other in zip(paths, [*paths[1:], paths[0]], strict=True))
 
 
 def test_samples_are_folded_in_where_w_is_known():

@@ -93,7 +93,7 @@ def test_the_second_side_is_narrow_only_where_that_loses_nothing(declared):
 
 def test_narrow_values_give_the_same_bits(declared, monkeypatch):
     narrow = nz.fit(engine="em", max_iter=5, model=declared, **QUIET)
-    monkeypatch.setattr(newton, "_narrow", lambda values: values)
+    monkeypatch.setattr(newton, "narrow", lambda values: values)
     wide = nz.fit(engine="em", max_iter=5, model=declared, **QUIET)
     for name in ("W", "H"):
         np.testing.assert_array_equal(*(_compat.group(result, "posterior")[name] for result in (narrow, wide)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, xlogy
@@ -24,7 +24,7 @@ class CountsOfBlock(NamedTuple):
 class CountBlocks(BlockProblem):
     """What the passes over counts share."""
 
-    def lay_out(self, structure: Factorisation) -> CountsOfBlock:
+    def lay_out(self, structure: Factorisation) -> Any:
         """Listed cells stay in the order in which they are stored, sample by sample: a pass sorts nothing."""
         if isinstance(structure.data, Dense):
             return CountsOfBlock(DenseSources(structure, self.workers, self.options.precision), weigh(structure))

@@ -9,23 +9,39 @@ its part of the sums at the new factors::
 
 With momentum both go on in the direction in which the update led, unless the objective would rise: then the pass is
 made again without. The objective never rises, and fixed points are those of EM in memory; with one block the iterates
-are, too. There are no Newton steps: those of W go through the cells of a feature, which lie in all blocks.
+are, too.
+
+Newton steps of W in memory go through the cells of a feature, which here lie in all blocks. So a block also gives the
+second derivatives of its cells, K (K + 1) / 2 numbers for each feature (of a large K those of the components that hold
+most of a feature, while the others take EM's step), and W's step is a Newton step from these sums, bounded such that it
+can't lose (:mod:`nmf_zoo.kernels.counts.curvature`). A block's rows of H take the steps that they take in memory, from
+the point ahead of them where there is momentum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmf_zoo.inference.counts.blocks import CountBlocks, log_at_data
 from nmf_zoo.inference.counts.em import EM, EMInfo, constrained, log_prior
 from nmf_zoo.inference.counts.em import supports as supports_in_memory
-from nmf_zoo.inference.shared.acceleration import Momentum, ahead_by_ratio, push_or_retreat
+from nmf_zoo.inference.counts.newton import (
+    CurvedSources,
+    choose_active,
+    descend_rows,
+    narrow,
+    penalty_of,
+    step_by_curvature,
+    unless_off,
+    without,
+)
+from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side
-from nmf_zoo.inference.shared.layout import likelihood_constant
+from nmf_zoo.inference.shared.layout import Layout, Statistics, Weights, compress, likelihood_constant, turn, weigh
 from nmf_zoo.inference.shared.multiplicative import FLOOR, to_one, update, update_with_held
 from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sums_over_blocks, takes_blocks
 from nmf_zoo.inference.shared.start import RandomRows, start_blocks
@@ -34,6 +50,8 @@ from nmf_zoo.runtime.block_arrays import RESULT
 from nmf_zoo.runtime.engine import CAN_RUN, BlockEngine, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson
+
+NOTHING = np.empty((0, 0))
 
 
 class EMBlockSums(NamedTuple):
@@ -46,6 +64,7 @@ class EMBlockSums(NamedTuple):
     largest : (K,), of H's columns
     log_likelihood, log_prior : of the factors, without the prior of W
     residual : of H as it was before the pass
+    curvature : of W's rows, where it takes Newton steps; else of no rows
     """
 
     numerator: Array
@@ -54,6 +73,7 @@ class EMBlockSums(NamedTuple):
     log_likelihood: float
     log_prior: float
     residual: float
+    curvature: Array = NOTHING
 
     def plus(self, other: EMBlockSums) -> EMBlockSums:
         """Those of this and of the next block."""
@@ -64,13 +84,22 @@ class EMBlockSums(NamedTuple):
             self.log_likelihood + other.log_likelihood,
             self.log_prior + other.log_prior,
             max(self.residual, other.residual),
+            _added(self.curvature, other.curvature),
         )
+
+
+def _added(sums: Array, more: Array) -> Array:
+    """The largest of the sums, which is nobody else's: in place, but where it came from another process to be read."""
+    return np.add(sums, more, out=sums if sums.flags.writeable else None)
 
 
 class BlockEMState(NamedTuple):
     """W (F, K), and the turn under which ``data.arrays`` holds H, its numerator and where its update led.
 
-    sums : of the pass that led here; led : where W's update led, before it was pushed; None without momentum
+    sums : of the pass that led here; led : where W's update led, before it was pushed; None without momentum;
+    ahead : of Newton steps, W at the point ahead, at which the sums but for the log densities are; None for W.
+    ``data.arrays`` then holds H, and H at that point;
+    active : the components of each row whose curvature is in the sums, (F, active)
     """
 
     W: Array
@@ -79,13 +108,36 @@ class BlockEMState(NamedTuple):
     objective: float = np.inf
     momentum: Momentum = Momentum()
     led: Array | None = None
+    ahead: Array | None = None
+    active: Array = NOTHING
+
+
+class NewtonCells(NamedTuple):
+    """As :class:`nmf_zoo.inference.counts.blocks.CountsOfBlock`, features first, and the same cells by samples."""
+
+    sources: CurvedSources
+    weights: Weights
+    by_samples: Layout
 
 
 @dataclass(frozen=True)
 class BlockEMProblem(CountBlocks):
-    """What the iterations share; ``simplex`` : the columns of W sum to one, but for known components."""
+    """What the iterations share.
+
+    simplex : the columns of W sum to one, but for known components
+    newton : W and H take Newton steps
+    """
 
     simplex: bool
+    newton: bool
+
+    def lay_out(self, structure: Factorisation) -> Any:
+        """As other passes want them, or for Newton steps as a list of cells, along either side."""
+        if not self.newton:
+            return super().lay_out(structure)
+        cells = compress(structure, by_features=False)
+        sources = CurvedSources(structure, self.workers, turn(cells, structure.shape[0]))
+        return NewtonCells(sources, weigh(structure), cells._replace(values=narrow(cells.values)))
 
 
 def supports(structure: Factorisation, options: EM) -> Verdict:
@@ -112,7 +164,8 @@ def _takes_options(options: EM) -> Verdict:
 def prepare(structure: Factorisation, options: EM, workers: Workers) -> BlockEMProblem:
     """Nothing is read yet."""
     simplex = constrained(structure, options.mode) is not None
-    return BlockEMProblem(structure, options, Side(structure.W, False), workers, simplex)
+    left, asked = Side(structure.W, False), options.accelerate == "newton" and options.precision == "float64"
+    return BlockEMProblem(structure, options, left, workers, simplex, asked and not simplex and not left.is_fixed)
 
 
 def init(problem: BlockEMProblem, key: np.uint64, start: Mapping[str, Array]) -> BlockEMState:
@@ -124,12 +177,15 @@ def init(problem: BlockEMProblem, key: np.uint64, start: Mapping[str, Array]) ->
     if problem.simplex:
         scale = to_one(W, problem.structure.free_in_both)
         W /= scale
-    sums = sums_over_blocks(problem, EMBeginning(W, 0, rows, scale))
-    return _at(problem, BlockEMState(W, 0, sums))
+    active = choose_active(left, W, W, np.ones((1, W.shape[1]))) if problem.newton else NOTHING
+    sums = sums_over_blocks(problem, EMBeginning(W, 0, rows, scale, active))
+    return _at(problem, BlockEMState(W, 0, sums, active=active))
 
 
 def step(problem: BlockEMProblem, state: BlockEMState, key: np.uint64 | None = None) -> tuple[BlockEMState, EMInfo]:
     """One iteration: W, then H block by block."""
+    if problem.newton:
+        return _newton_step(problem, state)
     W, at_W = _update_W(problem, state)
     new, momentum = push_or_retreat(
         state.momentum,
@@ -154,6 +210,69 @@ def _update_W(problem: BlockEMProblem, state: BlockEMState) -> tuple[Array, floa
     return update(left, mode, old, sums.numerator, sums.denominator, {}, problem.workers)
 
 
+def _newton_step(problem: BlockEMProblem, state: BlockEMState) -> tuple[BlockEMState, EMInfo]:
+    """W by its curvature at the point ahead, then H block by block; if that loses, from where we are.
+
+    There the curvature has to be looked at in a pass of its own. If rounding spoils both, W takes EM's update.
+    """
+    found, faster = _step_W(problem, state), state.momentum.faster()
+    (new, residual), momentum = push_or_retreat(
+        state.momentum,
+        None if state.ahead is None else lambda: _newton_pass(problem, state, found, found.newton, faster.push),
+        lambda: _from_here(problem, state, found),
+        lambda made: made[0].objective <= state.objective,
+    )
+    for old in range(state.turn, new.turn):
+        problem.data.arrays.drop(old)
+    return new._replace(momentum=momentum), EMInfo(new.objective, residual)
+
+
+class StepOfW(NamedTuple):
+    """Where W's Newton step and EM's update lead ``at`` a point, and the KKT residual there."""
+
+    at: Array
+    newton: Array
+    plain: Array
+    residual: float
+
+
+def _step_W(problem: BlockEMProblem, state: BlockEMState) -> StepOfW:
+    """From the point ahead: the Newton steps of W's active cells, EM's updates beside them."""
+    left, sums = problem.left, state.sums
+    at = state.W if state.ahead is None else state.ahead
+    plain, residual = _update_W(problem, state._replace(W=at))
+    penalty = penalty_of(left, problem.options.mode, sums.denominator, {}).beside_known(at.shape[1], left.free)
+    curved = sums.numerator, sums.curvature, state.active
+    return StepOfW(at, step_by_curvature(problem.workers, plain, at, *curved, penalty), plain, residual)
+
+
+def _from_here(problem: BlockEMProblem, state: BlockEMState, found: StepOfW) -> tuple[BlockEMState, float]:
+    """A step without momentum."""
+    momentum = state.momentum
+    if state.ahead is not None:
+        momentum, turn = momentum.slower(), state.turn + 1
+        active = choose_active(problem.left, found.at, found.plain, state.sums.denominator)
+        sums = sums_over_blocks(problem, EMReturn(state.W, turn, active))
+        state = state._replace(turn=turn, sums=sums, active=active, ahead=None)
+        found = _step_W(problem, state)
+    new, residual = _newton_pass(problem, state, found, found.newton, momentum.push)
+    if not is_no_worse(new.objective, state.objective):
+        new, residual = _newton_pass(problem, state, found, found.plain, momentum.push)
+    return new, residual
+
+
+def _newton_pass(
+    problem: BlockEMProblem, state: BlockEMState, found: StepOfW, W: Array, push: float
+) -> tuple[BlockEMState, float]:
+    """(H at its Newton step from the point ahead, given W, and a look at the next such point; KKT residual)"""
+    left, turn = problem.left, state.turn + 1
+    beyond = left.with_free(W, ahead(W[:, left.free], state.W[:, left.free], push))
+    active = choose_active(left, found.at, found.plain, state.sums.denominator)
+    sums = sums_over_blocks(problem, NewtonPass(W, turn, beyond, push, unless_off(state.sums.largest), active))
+    new = state._replace(W=W, turn=turn, sums=sums, active=active, ahead=beyond)
+    return _at(problem, new), max(found.residual, sums.residual)
+
+
 def _pass(problem: BlockEMProblem, state: BlockEMState, led: Array, push: float | None) -> BlockEMState:
     """H at its update given W's, or both beyond their updates."""
     W = led if push is None or state.led is None else _pushed(problem, led, state.led, push)
@@ -169,9 +288,12 @@ class EMBeginning(NamedTuple):
     turn: int
     rows: RandomRows
     scale: Array
+    active: Array
 
     def __call__(self, problem: BlockEMProblem, block: SampleBlock) -> tuple[EMBlockSums, dict[str, Array]]:
         Ht = np.maximum(self.rows(block.first, block.last), FLOOR) * self.scale
+        if problem.newton:
+            return _look_curved(problem, block, self.W, Ht, 0.0, self.active), {"H": Ht, "ahead": Ht}
         return _look(problem, block, self.W, Ht, 0.0)
 
 
@@ -197,6 +319,52 @@ class EMPass(NamedTuple):
         return sums, kept if problem.options.accelerate is None else {**kept, "led": led}
 
 
+class NewtonPass(NamedTuple):
+    """A block's rows of H at their Newton step given W, from the point ahead; and a look at the next such point.
+
+    That is ``beyond`` for W, and for H beyond its step by ``push``.
+    """
+
+    W: Array
+    turn: int
+    beyond: Array
+    push: float
+    largest: Array
+    active: Array
+
+    def __call__(self, problem: BlockEMProblem, block: SampleBlock) -> tuple[EMBlockSums, dict[str, Array]]:
+        cells, mode = block.cells, problem.options.mode
+        old, start = problem.data.arrays.get(self.turn - 1, block.number, "H", "ahead")
+        new = np.array(start, order="C")
+        penalty = penalty_of(block.right, mode, cells.weights.over_features(self.W), {})
+        residual, log_mean = descend_rows(problem.workers, cells.by_samples, new, self.W, penalty, self.largest)
+        ahead_of = ahead(new, old, self.push)
+        sums = _look_curved(problem, block, self.beyond, ahead_of, residual, self.active)
+        likelihood = log_mean - cells.weights.total(self.W, new) + block.constant
+        prior = log_prior((block.right,), mode, (new,), {})
+        return sums._replace(log_likelihood=likelihood, log_prior=prior), {"H": new, "ahead": ahead_of}
+
+
+class EMReturn(NamedTuple):
+    """A look at W and the rows of H as they are, where the step from the point ahead has lost."""
+
+    W: Array
+    turn: int
+    active: Array
+
+    def __call__(self, problem: BlockEMProblem, block: SampleBlock) -> tuple[EMBlockSums, dict[str, Array]]:
+        (Ht,) = problem.data.arrays.get(self.turn - 1, block.number, "H")
+        return _look_curved(problem, block, self.W, Ht, 0.0, self.active), {"H": Ht, "ahead": Ht}
+
+
+def _look_curved(
+    problem: BlockEMProblem, block: SampleBlock, W: Array, Ht: Array, residual: float, active: Array
+) -> EMBlockSums:
+    """A block's part of the sums at W and its rows of H, W's curvature among them."""
+    found, curvature = block.cells.sources.gather_curved(W, Ht, active, without(problem.left, W, active))
+    return _sums(problem, block, W, Ht, residual, found)._replace(curvature=curvature)
+
+
 def _pushed(problem: BlockEMProblem, new: Array, old: Array, push: float) -> Array:
     side = problem.left
     if side.is_fixed:
@@ -209,13 +377,19 @@ def _look(
     problem: BlockEMProblem, block: SampleBlock, W: Array, Ht: Array, residual: float
 ) -> tuple[EMBlockSums, dict[str, Array]]:
     """A block's part of the sums at W and its rows of H; these with their sources."""
-    sources, weights = block.cells
-    found = sources.gather(W, Ht, "WH")
+    found = block.cells.sources.gather(W, Ht, "WH")
+    return _sums(problem, block, W, Ht, residual, found), {"H": Ht, "numerator": found.of_H}
+
+
+def _sums(
+    problem: BlockEMProblem, block: SampleBlock, W: Array, Ht: Array, residual: float, found: Statistics
+) -> EMBlockSums:
+    """A block's part of the sums, of which ``found`` are those over its cells."""
+    weights = block.cells.weights
     log_likelihood = found.log_mean - weights.total(W, Ht) + block.constant
     prior = log_prior((block.right,), problem.options.mode, (Ht,), {})
     denominator, largest = weights.over_samples(Ht), largest_of_columns(Ht)
-    sums = EMBlockSums(found.of_W, denominator, largest, log_likelihood, prior, residual)
-    return sums, {"H": Ht, "numerator": found.of_H}
+    return EMBlockSums(found.of_W, denominator, largest, log_likelihood, prior, residual)
 
 
 def _at(problem: BlockEMProblem, state: BlockEMState) -> BlockEMState:

@@ -30,7 +30,7 @@ def gather(layout, major, minor, chunk, of_major, of_minor):
     if of_minor is not None:
         of_minor.values[:] = 0.0
     start, last = layout.chunks[chunk], layout.chunks[chunk + 1]
-    ratios = np.empty(max(BLOCK, _longest_row(layout.indptr, start, last)), minor.values.dtype)
+    ratios = np.empty(max(BLOCK, longest_row(layout.indptr, start, last)), minor.values.dtype)
     total, lost = 0.0, 0.0
     while start < last:
         stop = _end_of_block(layout.indptr, start, last, ratios.size)
@@ -39,7 +39,7 @@ def gather(layout, major, minor, chunk, of_major, of_minor):
         block_total, block_lost = divide_cells(x, ratios)
         total += block_total
         lost += block_lost
-        _share(ratios, layout, major, minor, (start, stop), of_major, of_minor)
+        share_cells(ratios, layout, major, minor, (start, stop), of_major, of_minor)
         start = stop
     return total, lost
 
@@ -63,7 +63,8 @@ def fill_means(means, layout, major, minor, start, stop):
 
 
 @kernel
-def _share(ratios, layout, major, minor, block, of_major, of_minor):
+def share_cells(ratios, layout, major, minor, block, of_major, of_minor):
+    """Gather the sums of the major rows from block[0] to block[1], whose ratios are the first of ``ratios``."""
     indptr, indices = layout.indptr, layout.indices
     first, columns, tile = indptr[block[0]], minor.values.shape[1], tile_lanes(minor)
     for i in range(block[0], block[1]):
@@ -126,7 +127,8 @@ def divide(x, means):
 
 
 @kernel
-def _longest_row(indptr, start, last):
+def longest_row(indptr, start, last):
+    """The most cells that a row from start to last has."""
     longest = 0
     for i in range(start, last):
         longest = max(longest, indptr[i + 1] - indptr[i])
