@@ -215,7 +215,7 @@ def test_values_that_are_no_counts_are_warned_of():
         ({"engine": "vbb"}, r"engine: got 'vbb'.*did you mean 'vb'\?"),
         ({"run": {"draw": 3}}, r"draw: got an argument.*did you mean 'draws'\?"),
         ({"run": 3}, "run: got 3"),
-        ({"layers": "counts"}, r"layers: got an argument that nmf doesn't have.*did you mean 'layer'\?"),
+        ({"layers": "counts"}, r"layers: got an argument that tl.nmf doesn't have.*did you mean 'layer'\?"),
     ],
 )
 def test_what_is_refused(given, words):
