@@ -200,21 +200,6 @@ def _order_of(name: str, theirs: pd.Index, ours: np.ndarray, dim: Any) -> np.nda
     return np.asarray(index.get_indexer(wanted))
 
 
-def _labels_along(array: Any, axis: int) -> pd.Index | None:
-    """Of the features of W (axis 0) or the samples of H (axis 1), where they are labelled."""
-    if isinstance(array, pd.DataFrame):
-        return array.axes[axis]
-    return array.indexes.get(array.dims[axis]) if isinstance(array, xr.DataArray) and array.ndim == 2 else None
-
-
-def _check_labels(dim: Any, found: pd.Index | None, expected: pd.Index | None) -> None:
-    """Rows and columns go by position, so that labels that say otherwise are an error."""
-    if found is None or expected is None or not contradict(found, expected):
-        return
-    do = f"sort it, reference.sel({dim}=[...]), or, of other samples, give W alone, reference={{'W': ...}}"
-    raise InputError("reference", f"labels of {dim!r} that differ from the draws'", "theirs, in their order", do)
-
-
 def _rescaled(group: xr.Dataset, factors: FactorDraws, factor: np.ndarray) -> xr.Dataset:
     """W divided by the factors (chain, draw, component), H multiplied."""
     by = xr.DataArray(factor, dims=(*LEADING, factors.component[0]))

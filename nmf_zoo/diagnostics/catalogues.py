@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy.optimize import linear_sum_assignment, nnls
+from scipy.optimize import nnls
 
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.align import align
@@ -18,7 +18,7 @@ from nmf_zoo.options import names_checked
 from nmf_zoo.results.channels import same_words
 from nmf_zoo.results.components import mean_weights
 from nmf_zoo.results.factor_draws import factor_dims
-from nmf_zoo.results.matching import ALIKE
+from nmf_zoo.results.matching import ALIKE, best_pairs
 from nmf_zoo.results.posterior import INTERVAL, posterior_group
 
 Array = np.ndarray
@@ -91,7 +91,7 @@ def match(idata: Any, catalogue: Any, *, weights: str = "W", activations: str = 
     unit = _unit(entries.to_numpy())
     of_draws = np.swapaxes(_unit(draws), 1, 2) @ unit  # (draw, component, entry)
     means = of_draws.mean(axis=0)
-    components, assigned = linear_sum_assignment(means, maximize=True)
+    components, assigned = best_pairs(means)
     entry = dict(zip(components.tolist(), assigned.tolist(), strict=True))
     shares = draws / np.maximum(draws.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     labels = W[dims.component].to_numpy()

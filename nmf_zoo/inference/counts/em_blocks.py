@@ -27,18 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmf_zoo.inference.counts.blocks import CountBlocks, log_at_data
+from nmf_zoo.inference.counts.curvature import CurvedSources, choose_active, step_by_curvature, without
 from nmf_zoo.inference.counts.em import EM, EMInfo, constrained, log_prior
 from nmf_zoo.inference.counts.em import supports as supports_in_memory
-from nmf_zoo.inference.counts.newton import (
-    CurvedSources,
-    choose_active,
-    descend_rows,
-    narrow,
-    penalty_of,
-    step_by_curvature,
-    unless_off,
-    without,
-)
+from nmf_zoo.inference.counts.newton import NOTHING, descend_rows, narrow, penalty_of, unless_off
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.layout import Layout, Statistics, Weights, compress, likelihood_constant, turn, weigh
@@ -50,8 +42,6 @@ from nmf_zoo.runtime.block_arrays import RESULT
 from nmf_zoo.runtime.engine import CAN_RUN, BlockEngine, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, GammaPrior, Poisson
-
-NOTHING = np.empty((0, 0))
 
 
 class EMBlockSums(NamedTuple):

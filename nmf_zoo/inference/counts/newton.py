@@ -16,12 +16,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from nmf_zoo.inference.shared.factor_view import Side
-from nmf_zoo.inference.shared.layout import MOST_CHUNKS, DenseSources, Layout, SparseSources, Statistics, compress, turn
+from nmf_zoo.inference.shared.layout import MOST_CHUNKS, DenseSources, Layout, SparseSources, compress, turn
 from nmf_zoo.kernels.counts.active_sets import refine_rows, settle_rows
-from nmf_zoo.kernels.counts.curvature import gather_curvature, newton_rows, scratch_rows
 from nmf_zoo.kernels.counts.newton import advance, descend, fill_bends, solve_quadratic, step_lengths, sum_logs
 from nmf_zoo.kernels.numerics.multiplicative import FLOOR
-from nmf_zoo.kernels.simd.lanes import padded_zeros
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, slices
 
@@ -29,8 +27,6 @@ ROWS = 128  # of a dense block: they share one approximation of the curvature, a
 ROUNDS = 20  # over a row's cells for its quadratic
 LEAST_BEND = 1e-12  # of a row, relative to all of its block: rows without counts can be divided by
 OFF = 1e-50  # of a component's size, relative to the largest: there is nothing to divide by
-MOST_ACTIVE = 64  # components: a row of them is one tile in the kernel's registers
-STUCK = 1e-6  # of a column's largest: cells below it grow too slowly by EM
 NOTHING = np.empty((0, 0))
 
 
@@ -133,77 +129,6 @@ def narrow(values: Array) -> Array:
     """Single precision where it holds the same numbers, as it does counts below 2^24: half the memory, same bits."""
     narrow = values.astype(np.float32)
     return narrow if np.array_equal(narrow, values) else values
-
-
-class CurvedSources(SparseSources):
-    """Expected sources of a list of cells, features first, and the curvature of their features' rows of W."""
-
-    def gather_curved(self, W: Array, Ht: Array, active: Array, others: Array) -> tuple[Statistics, Array]:
-        """(those of W, curvature); see :mod:`nmf_zoo.kernels.counts.curvature` for ``active`` and ``others``."""
-        W, Ht = np.ascontiguousarray(W), np.ascontiguousarray(Ht)
-        layout, rows, met = self.layout, self._pad(Ht), active.shape[1]
-        of_W, curvature = np.empty_like(W), np.empty((len(W), n_pairs(met)))
-
-        def gather_chunk(chunk: int) -> tuple[float, float]:
-            scratch = padded_zeros(scratch_rows(met), met, self.dtype)
-            return gather_curvature(layout, W, rows, chunk, (active, others), of_W, curvature, scratch)
-
-        chunks = self.workers.map(gather_chunk, range(layout.n_chunks))
-        if any(lost for _, lost in chunks):
-            return self.gather(W, Ht, "W"), curvature
-        return Statistics(of_W, None, sum(log_mean for log_mean, _ in chunks)), curvature
-
-
-MOST_PAIRS = 8  # for each component: the curvature is no larger than so many arrays like W
-
-
-def n_pairs(n: int) -> int:
-    """Of so many components, each with itself, too."""
-    return n * (n + 1) // 2
-
-
-def n_active(n_free: int) -> int:
-    """Of how many components the curvature of a row is kept: all, or as many as memory is meant for."""
-    return next(n for n in range(min(n_free, MOST_ACTIVE), 0, -1) if n == 1 or n_pairs(n) <= MOST_PAIRS * n_free)
-
-
-def choose_active(side: Side, factor: Array, plain: Array, weights: Array) -> Array:
-    """(rows, active): the free components of each row that hold most of its counts, in their order.
-
-    As EM's update, ``plain``, times its denominators, ``weights``, has these. First come, of cells as good as 0,
-    those that want to grow: EM leaves them there.
-    """
-    free = np.arange(factor.shape[1], dtype=np.int32)[side.free]
-    count = n_active(len(free))
-    if count == len(free):
-        return np.tile(free, (len(factor), 1))
-    own, plain = factor[:, side.free], plain[:, side.free]
-    is_stuck = (plain > own) & (own <= STUCK * own.max(axis=0))
-    scores = np.where(is_stuck, np.inf, plain * weights[:, side.free])
-    return free[np.sort(np.argpartition(-scores, count - 1, axis=1)[:, :count], axis=1)]
-
-
-def without(side: Side, factor: Array, active: Array) -> Array:
-    """The factor where a component is neither known nor active, 0 elsewhere; no rows where there is none."""
-    free = np.arange(factor.shape[1])[side.free]
-    if active.shape[1] == len(free):
-        return np.empty((0, factor.shape[1]))
-    others = np.zeros(factor.shape)
-    others[:, side.free] = factor[:, side.free]
-    np.put_along_axis(others, active.astype(np.intp), 0.0, axis=1)
-    return others
-
-
-def step_by_curvature(
-    workers: Workers, plain: Array, old: Array, sources: Array, curvature: Array, active: Array, penalty: Penalty
-) -> Array:
-    """EM's update ``plain`` of a factor, with Newton steps of its active cells in the place of EM's."""
-    new, linear, prior = plain.copy(), penalty.linear, penalty.prior
-    workers.map_rows(
-        lambda *rows: newton_rows(new, old, sources, curvature, active, linear, prior, rows),
-        curvature,
-    )
-    return new
 
 
 class ActiveSets:
