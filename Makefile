@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
 WORKERS ?= 2
+ALSO ?=
 BENCH_ARGS ?=
 SEED ?= 1
 BASE ?= HEAD
@@ -18,20 +19,22 @@ RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscop
 demo: $(VENV)/.demo-ready
 	$(BIN)/nmf-zoo demo --folder demo --force
 
-# The package: kernels beside their slow twins, contracts, oracles, and checks of distributions at reduced size.
+# The package, in minutes: kernels beside their slow twins, contracts, oracles, and checks of distributions at reduced size.
+# With ALSO=rest the rest, too, in the same run: what both compile is compiled once.
 test: $(VENV)/.test-ready
-	$(RUN_TESTS) -m "not rest" $(PYTEST_ARGS)
+	$(RUN_TESTS) $(if $(filter rest,$(ALSO)),,-m "not rest") $(PYTEST_ARGS)
 
-# What is beside it: pages and notebooks, planted errors, which are tests of the checks, other samplers, campaigns, tools.
+# What is beside it: further cases of checks of distributions, tests that take seconds, pages and notebooks, planted
+# errors, which are tests of the checks, other samplers, campaigns, tools.
 test-rest: $(VENV)/.test-ready
 	$(RUN_TESTS) -m rest $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.test-ready
 	$(RUN_TESTS) -m "not statistical and not rest" $(PYTEST_ARGS)
 
-# On a second PyMC line: without kernels beside their slow twins and what engines compute, which are those of the first.
+# On a second PyMC line: without the rest, kernels beside their slow twins and what engines compute, which are the first's.
 test-line: $(VENV)/.test-ready
-	$(RUN_TESTS) -m "not statistical and not campaign and not engines" --ignore=tests/oracle $(PYTEST_ARGS)
+	$(RUN_TESTS) -m "not rest and not statistical and not engines" --ignore=tests/oracle $(PYTEST_ARGS)
 
 # All tests, the statistical ones at full size.
 test-full: $(VENV)/.test-ready

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.durations import Recorder, costliest_first
+from tests.durations import QUICK, QUICK_CHECK, Recorder, costliest_first, kept
 
 os.environ["PYTENSOR_FLAGS"] = "cxx=,mode=FAST_COMPILE,traceback__limit=0," + os.environ.get("PYTENSOR_FLAGS", "")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -42,9 +42,10 @@ OF_SEARCHES = {
     "unit": "cli_modes cli_rank known_of_powers_and_chains mode_weights modes rank rank_over_blocks readme search "
     "search_over_blocks searched_ranks",
 }
-# What `make test-rest` runs, and `make test` does not: the package is not judged by it alone. Pages and notebooks; what
-# checks say of planted errors, which are tests of the checks; other samplers, which compile PyMC's graphs; campaigns,
-# endurance and memory; processes and tools beside the package.
+# What `make test-rest` runs, and `make test` does not: pages and notebooks; what checks say of planted errors,
+# which tests checks; other samplers, which compile graphs of PyMC; campaigns, endurance and memory; processes and tools
+# beside the package. And so that `make test` is minutes: of a check of a distribution all cases but the first, and what
+# is not quick, but for contracts.
 OF_THE_REST = {
     "contract": "endurance",
     "property": "memory",
@@ -73,11 +74,15 @@ def is_roomy(folder):
     return os.access(folder, os.W_OK | os.X_OK) and shutil.disk_usage(folder).free > ROOM
 
 
-def is_of_the_rest(item):
+def is_of_the_rest(item, is_further_case):
     """Whether `make test` leaves a test to `make test-rest`."""
-    plants = item.path.parent.name in WITH_PLANTED_ERRORS and SEES_AN_ERROR.search(item.originalname or item.name)
-    compiles, is_campaign = "compiled_graphs" in item.fixturenames, item.get_closest_marker("campaign") is not None
-    return plants or compiles or is_campaign or is_one_of(OF_THE_REST, item.path)
+    folder = item.path.parent.name
+    is_check, is_campaign = (item.get_closest_marker(name) is not None for name in ("statistical", "campaign"))
+    is_slow = kept()["tests"].get(item.nodeid, 0.0) > (QUICK_CHECK if is_check else QUICK) and folder != "contract"
+    plants = folder in WITH_PLANTED_ERRORS and SEES_AN_ERROR.search(item.originalname or item.name)
+    compiles = "compiled_graphs" in item.fixturenames
+    is_beside = plants or compiles or is_campaign or is_one_of(OF_THE_REST, item.path)
+    return is_slow or is_beside or (is_check and is_further_case)
 
 
 def is_one_of(files, path):
@@ -102,11 +107,14 @@ def pytest_collection():
 
 def pytest_collection_modifyitems(items):
     """Marks that follow from files. The costliest files first: a worker that begins one last would end alone."""
+    begun = set()  # tests of which there was a case
     for item in items:
         if is_one_of(OF_ENGINES, item.path):
             item.add_marker("engines")
-        if is_of_the_rest(item):
+        test = item.nodeid.partition("[")[0]
+        if is_of_the_rest(item, is_further_case=test in begun):
             item.add_marker("rest")
+        begun.add(test)
     items[:] = [items[i] for i in costliest_first(item.nodeid for item in items)]
 
 

@@ -5,7 +5,8 @@ and waits for are its own. Beside it stands which checks of distributions a test
 
 ``tests/costs.json`` holds what counts of a whole run with kernels compiled before, written by
 ``python -m tests.durations --keep``: with it files begin in the order of their costs, so that workers end together,
-and tests/unit/test_durations.py asks of every test above ``LONG`` seconds why.
+`make test` leaves those that are not quick to `make test-rest`, and tests/unit/test_durations.py asks of every test
+above ``LONG`` seconds why.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,8 @@ from tests.statistical.judged import JUDGED
 # What is known of each test from the last run that it was in here.
 LAST = Path(os.environ.get("NMF_ZOO_TEST_COSTS", Path(__file__).parents[1] / "build" / "tests.json"))
 COSTS = Path(__file__).with_name("costs.json")
-LONG = 5.0  # CPU seconds
-# What these compile the notebooks do, too, which begin first: beside them, both would.
-COMPILE_THE_SAME = {
-    "tests/contract/test_endurance.py",
-    "tests/unit/test_calibrate.py",
-    "tests/unit/test_large_results.py",
-    "tests/unit/test_readme.py",
-}
+# CPU seconds: what is quick, of checks of distributions and of others, and what has to say why it takes so long.
+QUICK_CHECK, QUICK, LONG = 3.0, 1.0, 5.0
 
 
 def cpu_seconds() -> float:
@@ -74,8 +69,9 @@ def last() -> dict[str, dict[str, Any]]:
     return json.loads(LAST.read_text(encoding="utf-8")) if LAST.exists() else {}
 
 
-def kept() -> dict[str, dict[str, int]]:
-    """What ``tests/costs.json`` holds: CPU seconds of ``files``, and of the ``tests`` above ``LONG``."""
+@cache
+def kept() -> dict[str, dict[str, float]]:
+    """What ``tests/costs.json`` holds: CPU seconds of ``files``, and of the ``tests`` that are not ``QUICK``."""
     return json.loads(COSTS.read_text(encoding="utf-8"))
 
 
@@ -87,8 +83,6 @@ def file_of(name: str) -> str:
 def costliest_first(names: Iterable[str]) -> list[int]:
     """An order of tests: files by what they cost, unknown ones first; tests of a file as they stand."""
     files, names = kept()["files"], list(names)
-    later = statistics.median_high(sorted(files.values())[-60:])
-    files |= dict.fromkeys(COMPILE_THE_SAME & files.keys(), later)
     return sorted(range(len(names)), key=lambda i: (-files.get(file_of(names[i]), inf), file_of(names[i]), i))
 
 
@@ -109,7 +103,7 @@ def main() -> None:
     if given.keep:
         found = {
             "files": {name: round(cost) for name, cost in sorted(files.items())},
-            "tests": {name: round(cost) for name, cost in sorted(tests.items()) if cost > LONG},
+            "tests": {name: round(cost, 1) for name, cost in sorted(tests.items()) if cost > QUICK},
         }
         COSTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -2,7 +2,7 @@
 
 Made from what the tests did (``tests/statistical/judged.py``). A check that failed in a test that passed has seen the
 error that the test planted; the table says with how many draws, and how many the same check has in the tests of that
-file that expect no error. Where none of these has as many, ``make test`` would miss an error of that size.
+file that expect no error. Where none of these has as many, the tests would miss an error of that size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Planted(NamedTuple):
 
     @property
     def is_weaker(self) -> bool:
-        """Whether ``make test`` runs this check with fewer draws than see the error."""
+        """Whether the tests run this check with fewer draws than see the error."""
         return bool(self.runs) and max(self.runs) < self.seen_at
 
 
@@ -53,7 +53,7 @@ def planted() -> Iterator[Planted]:
 def main() -> int:
     """Print the table, in Markdown; 1 if a test is weaker than the errors that it is held against."""
     rows = list(planted())
-    print("| file | planted error | check | seen with | `make test` has |")
+    print("| file | planted error | check | seen with | tests have |")
     print("|---|---|---|---:|---:|")
     for row in rows:
         runs = " to ".join(f"{n:,}" for n in sorted({min(row.runs), max(row.runs)})) if row.runs else ""

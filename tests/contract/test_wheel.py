@@ -111,6 +111,7 @@ def environment(wheel):
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    """The wheel's files are those of the package. Long: pip builds it."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"nmf_zoo"}

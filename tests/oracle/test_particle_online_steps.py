@@ -144,6 +144,7 @@ def updated(law, pairs, transitions):
 @pytest.mark.parametrize("smoother", ["path", "forward"])
 @pytest.mark.parametrize("seen", [np.ones_like(SEEN), SEEN], ids=["complete", "missing"])
 def test_learning_follows_the_equations(chain, smoother, seen):
+    """Sums, steps and parameters as the equations have them, in Python. Long: particles one by one in Python."""
     structure = declare(chain)
     problem, state = run(structure, seen, smoother=smoother, burn_in=5, exponent=0.7)
     W, parameters = run_naively(structure, problem, seen)

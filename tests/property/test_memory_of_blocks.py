@@ -95,5 +95,9 @@ def test_over_blocks_the_limit_holds(how, table):
 
 
 def test_in_memory_it_breaks(table):
+    """The limit that holds over blocks is too small for the table in memory.
+
+    Long: processes of their own, with all that they import.
+    """
     found = run(table, "memory")
     assert "out of memory" in found.stdout or "MemoryError" in found.stderr, found.stdout + found.stderr[-2000:]

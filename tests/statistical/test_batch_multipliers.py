@@ -387,7 +387,10 @@ def two_batches(seed):
 
 
 def test_multipliers_are_recovered_with_the_coverage_of_their_intervals():
-    """Tables of counts. Multipliers drawn from the prior lie in nine of ten intervals of 90 %."""
+    """Tables of counts. Multipliers drawn from the prior lie in nine of ten intervals of 90 %.
+
+    Long: a chain for each table.
+    """
     inside, errors, spread = [], [], []
     for seed in range(size(6, 60)):
         X, batch, truth = two_batches(seed)

@@ -106,6 +106,8 @@ def test_surplus_columns_vanish_as_samples_grow_and_joint_likelihood_keeps_them(
     """The third column's share at the exact maximum: about 0.13, 0.04 and 0.006 of 100, 1,000 and 10,000 samples.
 
     The likelihood it adds stays at a few nats. Of some draws it is exactly zero at the maximum.
+
+    Long: fits by chains of three tables.
     """
     least, gains = {100: [], 10_000: []}, []
     for seed in range(size(2, 10)):
@@ -132,7 +134,10 @@ def test_draws_and_expectations_lead_to_the_same_maximum():
 
 
 def test_joint_maximum_likelihood_keeps_every_column_and_marginal_likelihood_does_not():
-    """V2 has two components. Of 100 samples the marginal maximum need not be exactly 0 in the others, but is near."""
+    """V2 has two components. Of 100 samples the marginal maximum need not be exactly 0 in the others, but is near.
+
+    Long: two fits, of which the one is by chains.
+    """
     x, rank = np.random.default_rng(0).poisson(100 * W_TRUE @ np.random.default_rng(1).gamma(1.0, 1.0, (2, 100))), 5
     joint = posterior(nz.fit(engine="em", model=nz.gap(x, rank), random_seed=1, quiet=True), "H")
     kept = np.sort(joint.sum(axis=1) / joint.sum())  # the columns of W sum to one
@@ -167,7 +172,10 @@ def test_free_shapes_are_where_the_exact_likelihood_is_highest(complete, free_sh
 
 @pytest.mark.parametrize("averages", [True, False])
 def test_a_hyperparameter_of_gamma_nmf_is_where_the_exact_likelihood_is_highest(averages):
-    """K = 1: given W the samples are negative multinomial, and W's two cells are summed over on a grid."""
+    """K = 1: given W the samples are negative multinomial, and W's two cells are summed over on a grid.
+
+    Long: the E steps are chains.
+    """
     x = np.array([[3, 0, 6, 1, 2, 9], [5, 1, 7, 0, 2, 4]])
     idata = fit(nz.gamma_nmf(x, 1, alpha_w=2.0, alpha_h=nz.free()), 2000, sweeps=10, burn_in=1, rao_blackwell=averages)
     log_w = np.linspace(-8, 5, 400)

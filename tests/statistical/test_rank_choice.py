@@ -54,6 +54,7 @@ def test_smc_finds_five_components(by_smc):
 
 
 def test_chib_finds_five_components():
+    """The rank of the highest evidence is that of the truth. Long: the evidence of every rank."""
     method = nz.Chib(draws=size(1000, 4000), tune=200)
     assert_five(select(counts(1), method, range(4, 7), restarts=size(1, 4)))
 

@@ -121,5 +121,5 @@ def test_the_twin_is_exact():
 
 @pytest.mark.parametrize("error", PLANTED)
 def test_planted_errors_are_seen(error):
-    """Wrong chains may mix slowly."""
+    """Wrong chains may mix slowly. Long: as many sweeps as it takes to see them."""
     check_seen(lambda n: check_geweke(MODERATE, n, step=PLANTED[error], least=50), PLANTED_SWEEPS, least=2_000)

@@ -142,6 +142,7 @@ def test_every_part_is_there():
 @pytest.mark.parametrize("part", ["iterations", "threads"])
 @pytest.mark.filterwarnings("ignore::nmf_zoo.NmfZooWarning")
 def test_parts_run(part):
+    """Each part of the benchmarks at its small size. Long: with their peers, which compile, too."""
     lines = list(command.table([part], quick=True))
     assert sum(line.startswith("|") for line in lines) > 4
 
@@ -207,7 +208,10 @@ def test_what_is_said_of_two_commits(factor, word):
 
 @pytest.mark.engines
 def test_a_chain_of_splits_draws_from_the_posterior():
-    """So that what is measured is the acceptance of a move that is right; with another ratio the means are others."""
+    """So that what is measured is the acceptance of a move that is right; with another ratio the means are others.
+
+    Long: a chain in Python.
+    """
     X = np.array([[4, 0], [1, 2]])
 
     def chain(steps, wrong=0.0):

@@ -175,6 +175,7 @@ def test_a_smaller_alarm_says_less():
     ("engine", "is_calibrated"), [("gibbs", True), (nz.Gibbs(moves=()), True), ("vb", False)], ids=str
 )
 def test_exact_engines_pass_and_the_narrow_posterior_of_vb_is_seen(engine, is_calibrated):
+    """Ranks of Gibbs are uniform, and those of VB are not. Long: a run for each simulation."""
     found = nz.calibrate(declare, engine, simulations=200, random_seed=1, progressbar=False, cores=2)
     assert found.attrs["verdict"].startswith("no sign") == is_calibrated, found.attrs["verdict"]
     if not is_calibrated:

@@ -90,6 +90,7 @@ def test_rates_accept_strided_and_integer_factors(factors):
 # -- SparsePoisson -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("complete", [True, False])
 def test_sparse_density_equals_scipy(factors, data, complete):
     W, H = factors
@@ -136,6 +137,7 @@ def test_sparse_gradient_does_not_flow_into_the_indices(factors):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_sparse_draws_are_poisson_at_the_cells(factors, mode):
+    """Draws of the sparse likelihood have the means of their cells. Long: PyTensor compiles the graph."""
     W, H = factors
     rows, cols = np.array([0, 3, 6]), np.array([1, 0, 4])
     variable = SparsePoisson.dist(W, H, rows, cols)

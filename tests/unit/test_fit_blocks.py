@@ -150,6 +150,7 @@ def assert_never_rises(idata):
 
 
 def test_newton_steps_of_few_components_come_to_the_same_optimum(monkeypatch):
+    """With second derivatives of some components as with those of all. Long: fits to the optimum."""
     there = over(CutArray(X, 7), "em", max_iter=200)
     start = {"initvals": nearby(there), "max_iter": 200}
     runs = {name: over(CutArray(X, 7), nz.EM(accelerate=name), **start) for name in ("newton", "momentum")}

@@ -39,6 +39,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_stream_survives_ctrl_c_inside_a_kernel():
+    """What was learnt before Ctrl-C is kept. Long: a process of its own, with all that it imports."""
     done = subprocess.run([sys.executable, "-c", SOURCE], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode != -signal.SIGSEGV
     assert done.returncode == 0, done.stderr[-2000:]

@@ -121,7 +121,10 @@ def test_outside_the_support(chain, outside):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_draws_of_gamma_chains(mode):
-    """Steps of log h have the mean and variance of two log-gammas, and the first time its own law."""
+    """Steps of log h have the mean and variance of two log-gammas, and the first time its own law.
+
+    Long: PyTensor compiles a loop.
+    """
     chain = GammaChain.dist(ALPHA_Z[:, None], ALPHA_H[:, None], BETA[:, None], (0.8, 2.0), shape=(K, 3_000, 6))
     for k, rows in enumerate(pm.draw(chain, random_seed=1, mode=mode)):
         assert stats.kstest(rows[:, 0], stats.gamma(0.8, scale=0.5).cdf).pvalue > 1e-4
@@ -392,7 +395,10 @@ def test_the_next_time_has_the_law_of_the_chain(name):
 @pytest.mark.engines
 @pytest.mark.parametrize("chain", ["gamma, known", "bgar, known"])
 def test_a_forecast_is_the_posterior_of_missing_times(chain):
-    """H and X at two next times, and the same by a model that declares them as missing."""
+    """H and X at two next times, and the same by a model that declares them as missing.
+
+    Long: two posteriors by thousands of sweeps.
+    """
     model = declare(chain, coords={"obs": np.arange(1990, 1990 + T)})
     sampled = {"tune": 100, "extend": 1, "chains": 2, "engine": "gibbs", "random_seed": 1, "quiet": True}
     idata = nz.sample(1_500, model=model, **sampled)

@@ -93,6 +93,7 @@ def errors_of(folder: Path, *arguments: str, path: str | None) -> dict[str, dict
 
 @needs_mypy
 def test_a_right_script_passes(found):
+    """What users write has the types that its functions ask for. Long: mypy reads the package and what it imports."""
     assert "right" not in found
 
 
