@@ -98,7 +98,7 @@ def test_the_gradient_of_pymc_is_zero_at_the_end():
 
 
 def test_scipy_finds_nothing_higher():
-    """From where EM ends SciPy's optimiser doesn't climb. Long: SciPy differentiates numerically."""
+    """SciPy begins near the end of EM. Long: its gradients are by differences."""
     declaration = declared()
     end, log_p = ends_at(declaration), log_density_of(declaration)
 

@@ -16,10 +16,7 @@ CASES = int(os.environ.get("NMF_ZOO_FILE_CASES", "60"))
 @pytest.mark.campaign
 @pytest.mark.parametrize("reader", READERS)
 def test_a_damaged_file_is_read_as_it_is_or_refused_in_one_line(reader):
-    """The campaign of damaged files at its small size.
-
-    Long: each case reads a file, most of them of thousands of bytes.
-    """
+    """The campaign of damaged files at its small size. Long: each case writes and reads a file."""
     if reader == "parquet":
         pytest.importorskip("pyarrow")
     report = run(reader, CASES)

@@ -219,7 +219,7 @@ def test_five_components_are_found(counts, method):
 def test_bound_with_learned_hyperparameters_finds_five_components(counts):
     """With known ones it does not: its distance to the evidence grows faster with the rank than the evidence falls.
 
-    Long: fits of every rank.
+    Long: fits of four ranks.
     """
     free = nz.free("all")
     found = {

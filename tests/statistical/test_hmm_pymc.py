@@ -45,7 +45,7 @@ def importance(chain):
 
 @pytest.mark.usefixtures("compiled_graphs")
 def test_metropolis_on_the_basis_chain():
-    """PyMC's Metropolis steps and ours have one posterior. Long: Metropolis steps mix slowly."""
+    """PyMC's Metropolis steps have the exact marginals, too. Long: they mix slowly."""
     model = declare(nz.BasisChain(0.8, 0.7, 0.4))
     _, marginals, _, _ = naive_chains.smooth(
         X, np.ones((F, T)), np.full((F, T), 0.1), W, np.full(K, 0.8), np.full(K, 0.7), np.full(K, 0.4)

@@ -157,7 +157,7 @@ def in_short_blocks(monkeypatch, dies_after=None):
 
 @pytest.mark.parametrize(("thing", "deaths"), [("moments", (1, 6, 11, 19)), ("store", (6, 19))])
 def test_moments_and_stores_go_on_too(folder, tmp_path, monkeypatch, thing, deaths):
-    """Killed, taken up again, and then asked for more draws. Long: runs are killed three times."""
+    """Killed, taken up again, and then asked for more draws. Long: two lengths, and again after each death."""
     pytest.importorskip("zarr")
 
     def run(name, n, path=None):

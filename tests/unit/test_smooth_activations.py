@@ -397,7 +397,7 @@ def test_the_next_time_has_the_law_of_the_chain(name):
 def test_a_forecast_is_the_posterior_of_missing_times(chain):
     """H and X at two next times, and the same by a model that declares them as missing.
 
-    Long: two posteriors by thousands of sweeps.
+    Long: two posteriors of 3,000 draws.
     """
     model = declare(chain, coords={"obs": np.arange(1990, 1990 + T)})
     sampled = {"tune": 100, "extend": 1, "chains": 2, "engine": "gibbs", "random_seed": 1, "quiet": True}
