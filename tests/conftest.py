@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.durations import QUICK, QUICK_CHECK, Recorder, costliest_first, kept
+from tests.durations import QUICK, Recorder, costliest_first, kept
 
 os.environ["PYTENSOR_FLAGS"] = "cxx=,mode=FAST_COMPILE,traceback__limit=0," + os.environ.get("PYTENSOR_FLAGS", "")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -44,8 +44,8 @@ OF_SEARCHES = {
 }
 # What `make test-rest` runs, and `make test` does not: pages and notebooks; what checks say of planted errors,
 # which tests checks; other samplers, which compile graphs of PyMC; campaigns, endurance and memory; processes and tools
-# beside the package. And so that `make test` is minutes: of a check of a distribution all cases but the first, and what
-# is not quick, but for contracts.
+# beside the package. And so that `make test` is minutes: of a check of a distribution all cases but the first, and of
+# other tests, contracts excepted, what is not quick.
 OF_THE_REST = {
     "contract": "endurance",
     "property": "memory",
@@ -78,11 +78,11 @@ def is_of_the_rest(item, is_further_case):
     """Whether `make test` leaves a test to `make test-rest`."""
     folder = item.path.parent.name
     is_check, is_campaign = (item.get_closest_marker(name) is not None for name in ("statistical", "campaign"))
-    is_slow = kept()["tests"].get(item.nodeid, 0.0) > (QUICK_CHECK if is_check else QUICK) and folder != "contract"
+    is_slow = kept()["tests"].get(item.nodeid, 0.0) > QUICK and folder != "contract"
     plants = folder in WITH_PLANTED_ERRORS and SEES_AN_ERROR.search(item.originalname or item.name)
     compiles = "compiled_graphs" in item.fixturenames
     is_beside = plants or compiles or is_campaign or is_one_of(OF_THE_REST, item.path)
-    return is_slow or is_beside or (is_check and is_further_case)
+    return is_beside or (is_further_case if is_check else is_slow)
 
 
 def is_one_of(files, path):

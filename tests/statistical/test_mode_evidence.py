@@ -127,7 +127,7 @@ def test_all_orders_of_unlike_components_are_seen(monkeypatch):
 
 
 def test_one_order_of_alike_components_is_seen(monkeypatch):
-    """A mode has as many copies as its components have orders. Long: the evidence of one mode twice."""
+    """A mode has as many copies as its components have orders. Long: the evidence of its modes by four seeds."""
     put(monkeypatch, "Chib's bridges: exchanges of components", lambda classes: 0.0)
     with pytest.raises(AssertionError, match="mean of z"):
         check_scores(scores("two of three blocks share a component", 4))

@@ -68,7 +68,7 @@ def test_each_mode_gets_its_share(transposed):
 
 
 def test_exchange_without_its_ratio_is_seen(monkeypatch):
-    """Replicas that always exchange have another law. Long: as many sweeps as it takes to see it."""
+    """Replicas that always exchange have another law. Long: 500 sweeps at every temperature."""
     put(monkeypatch, "replicas: probability of an exchange", lambda state, pair: 0.5)
     with pytest.raises(AssertionError, match="standard errors"):
         check(case(), draws=400, tune=100)
