@@ -77,8 +77,9 @@ docs: $(VENV)/.docs-ready
 	rm -rf docs/reference/generated
 	$(BIN)/python -m sphinx -W --keep-going docs build/site
 
+# The standard table, written into its page; parts that take long run by name, as `make bench BENCH_ARGS=scaling`.
 bench: $(VENV)/.bench-ready
-	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks --write docs/benchmarks.md $(BENCH_ARGS)
 
 lint: $(VENV)/.dev-ready
 	$(BIN)/ruff check .

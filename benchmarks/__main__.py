@@ -1,7 +1,7 @@
-"""Print the benchmark table: ``python -m benchmarks [--quick] [--write docs/benchmarks.md] [part ...]``.
+"""Print the benchmark table: ``python -m benchmarks [--quick] [--kept] [--write docs/benchmarks.md] [part ...]``.
 
-``python -m benchmarks targets [part ...]`` prints the table of targets instead; with ``--kept`` parts that have run
-before are not run again.
+Without parts, those of the standard table; the others, which take long, run by name. ``--write`` puts what all parts
+of the standard table found last into a page, and ``--kept`` does not run again what has run before.
 """
 
 from __future__ import annotations
@@ -9,57 +9,59 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks import targets
+from benchmarks import found
 from benchmarks.rows import COLUMNS, Row, note
 
-PARTS = (
-    "kernels",
-    "iterations",
-    "convergence",
-    "small_tables",
-    "hierarchies",
-    "refit",
-    "shrinkage",
-    "relevance",
-    "overdispersion",
-    "overdispersed_rank",
-    "smooth_activations",
-    "search",
-    "posterior",
-    "mixing",
-    "itakura_saito_mixing",
-    "mcem",
-    "trajectories",
-    "itakura_saito",
-    "itakura_saito_vb",
-    "composite",
+STANDARD = (
     "threads",
-    "scaling",
-    "precision",
-    "memory",
-    "report",
-    "start",
-    "compiling",
-    "rank",
-    "streaming",
-    "minibatches",
-    "clusters",
-    "online_frames",
-    "audio",
-    "marginal",
-    "evidence",
     "hmm",
     "particle_filter",
+    "kernels",
+    "iterations",
+    "precision",
+    "memory",
+    "start",
+    "small_tables",
+    "convergence",
+    "hierarchies",
+    "refit",
+    "mixing",
+    "itakura_saito",
+    "itakura_saito_vb",
+    "itakura_saito_mixing",
+    "composite",
+    "report",
+    "marginal",
+    "mcem",
+    "evidence",
+    "rank",
+    "streaming",
+    "online_frames",
+    "audio",
     "look_ahead",
     "particle_online",
+)
+BY_NAME = (
+    "clusters",
+    "compiling",
+    "minibatches",
+    "overdispersed_rank",
+    "overdispersion",
+    "posterior",
+    "relevance",
+    "scaling",
+    "search",
+    "shrinkage",
+    "smooth_activations",
+    "trajectories",
 )
 PACKAGES = (
     "nmf_zoo",
@@ -74,91 +76,79 @@ PACKAGES = (
     "hmmlearn",
     "particles",
 )
-BEGIN, END = "<!-- benchmarks: make bench -->", "<!-- end -->"
-TARGETS, BEGIN_TARGETS = "targets", "<!-- targets: python -m benchmarks targets -->"
+BEGIN, BEGIN_OTHERS = "<!-- rows with a target: make bench -->", "<!-- rows without a target: make bench -->"
+END = "<!-- end -->"
 
 
 def main() -> None:
     """Run the parts asked for, print the table as it grows, and write it into a page if asked to."""
     arguments = parse()
     warnings.simplefilter("ignore")  # notes on empty rows and short runs would break into the table
-    lines, of_targets = [], TARGETS in arguments.parts
-    parts = [part for part in arguments.parts if part != TARGETS]
-    if of_targets:
-        found = table_of_targets(parts or [*targets.PARTS], arguments.quick, arguments.kept)
-    else:
-        found = table(parts or [part for part in PARTS if is_there(part)], arguments.quick)
-    for line in found:
+    parts = arguments.parts or [*STANDARD]
+    if arguments.kept:
+        parts = [part for part in parts if found.kept(part) is None]
+    for line in table(parts, arguments.quick):
         print(line, flush=True)
-        lines.append(line)
     if arguments.write:
-        write(arguments.write, "\n".join(lines), BEGIN_TARGETS if of_targets else BEGIN)
+        write_standard(arguments.write)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    names = [*PARTS, TARGETS]
+    names = [*STANDARD, *BY_NAME]
     parser.add_argument(
-        "parts", nargs="*", choices=[[], *names], metavar="part", help=f"{', '.join(names)}; default all parts"
+        "parts",
+        nargs="*",
+        choices=[[], *names],
+        metavar="part",
+        help=f"default: {', '.join(STANDARD)}; by name: {', '.join(BY_NAME)}",
     )
-    parser.add_argument("--kept", action="store_true", help="of the targets: take what parts found before")
+    parser.add_argument("--kept", action="store_true", help="leave out parts that have run before")
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast it is")
-    places = f"{BEGIN} (of targets: {BEGIN_TARGETS}) and {END}"
-    parser.add_argument("--write", type=Path, metavar="PAGE", help=f"put the table between {places} of a page")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        metavar="PAGE",
+        help=f"put the standard table between {BEGIN}, {BEGIN_OTHERS} and {END} of a page",
+    )
     return parser.parse_args()
 
 
-def is_there(part: str) -> bool:
-    return find_spec(f"benchmarks.{part}") is not None
-
-
-def table(parts: list[str], quick: bool) -> Iterator[str]:
-    """The lines of the table, and what it was measured on before them."""
-    yield from machine(parts, quick)
-    yield f"| {' | '.join(COLUMNS)} |"
-    yield f"|{'---|' * len(COLUMNS)}"
-    for part in parts:
-        for row in rows_of(part, quick):
-            yield "| " + " | ".join(row.get(column, "") for column in COLUMNS) + " |"
-
-
-def table_of_targets(parts: list[str], quick: bool, with_kept: bool) -> Iterator[str]:
-    """The lines of the table of targets: parts run now, but with ``with_kept`` for those that have run before."""
-    yield from machine([TARGETS], quick)
-    found = [(targets.kept(part) if with_kept else None) or run(part, quick) for part in parts]
-    yield from targets.lines(found)
-
-
-def run(part: str, quick: bool) -> targets.Found:
-    """All rows of a part."""
-    rows = list(rows_of(part, quick))
-    return targets.Found(part, rows, str(date.today()), 0.0) if quick else targets.kept(part)
-
-
-def rows_of(part: str, quick: bool) -> Iterator[Row]:
-    """The rows of a part, kept when it is through; a failure is a row, too, and does not cost the others."""
-    found = []
-    try:
-        for row in import_module(f"benchmarks.{part}").rows(quick):
-            found.append(row)
-            yield row
-    except Exception as error:
-        failed = note(part, f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
-        found.append(failed | {"met?": "**failed**"})
-        yield found[-1]
-    if not quick:
-        targets.keep(part, found)
-
-
-def machine(parts: list[str], quick: bool) -> Iterator[str]:
-    """What the figures belong to."""
+def table(parts: Sequence[str], quick: bool) -> Iterator[str]:
+    """What it is measured on and the rows of the parts, as they come, then how long each took."""
     command = " ".join(["python -m benchmarks", *(["--quick"] if quick else []), *(parts if len(parts) < 5 else [])])
-    load = f", load average {os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else ""
-    yield f"`{command}`, {date.today()}, {processor()}, {os.cpu_count()} cores{load}."
-    yield f"Python {platform.python_version()}, {', '.join(f'{name} {installed(name)}' for name in PACKAGES)}."
+    yield from machine(command)
     if quick:
         yield "Quick: small sizes and few repeats, so these figures say nothing."
     yield ""
+    yield from found.table_of([])
+    through = []
+    for part in parts:
+        rows, began = [], time.perf_counter()
+        for row in rows_of(part, quick):
+            rows.append(row)
+            yield found.line_of(row)
+        through.append(found.found_now(part, rows, time.perf_counter() - began))
+        if not quick:
+            found.keep(through[-1])
+    yield ""
+    yield found.when(through)
+
+
+def rows_of(part: str, quick: bool) -> Iterator[Row]:
+    """The rows of a part; a failure is a row, too, and does not cost the others."""
+    try:
+        yield from import_module(f"benchmarks.{part}").rows(quick)
+    except Exception as error:
+        failed = note(part, f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        yield failed | {"met?": "**failed**"}
+
+
+def machine(command: str) -> Iterator[str]:
+    """What the figures belong to."""
+    load = f", load average {os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else ""
+    yield f"`{command}`, {date.today()}, {processor()}, {os.cpu_count()} cores{load}."
+    yield f"Python {platform.python_version()}, {', '.join(f'{name} {installed(name)}' for name in PACKAGES)}."
 
 
 def processor() -> str:
@@ -177,7 +167,17 @@ def installed(package: str) -> str:
         return "not installed"
 
 
-def write(page: Path, text: str, begin: str = BEGIN) -> None:
+def write_standard(page: Path) -> None:
+    """Put what all parts of the standard table found last into a page."""
+    whole = [kept for part in STANDARD if (kept := found.kept(part)) is not None]
+    rows = [row for one in whole for row in one.rows]
+    judged = [*machine("make bench"), "", *found.table_of(filter(found.has_target, rows)), "", found.when(whole)]
+    others = found.table_of((row for row in rows if not found.has_target(row)), COLUMNS[:4])
+    write(page, "\n".join(judged), BEGIN)
+    write(page, "\n".join(others), BEGIN_OTHERS)
+
+
+def write(page: Path, text: str, begin: str) -> None:
     """Replace what stands between the markers of the page."""
     before, found, rest = page.read_text(encoding="utf-8").partition(begin)
     _, ended, after = rest.partition(END)

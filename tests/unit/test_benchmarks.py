@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from benchmarks import __main__ as command
-from benchmarks import before_and_after, house, mixing, rows, split_merge, start, targets, threads
+from benchmarks import before_and_after, found, house, mixing, rows, split_merge, start, threads
 from benchmarks.effective import bulk_ess, r_hat
 from benchmarks.iterations import Stepper
 from benchmarks.trajectories import Run, until_enough
@@ -103,39 +103,56 @@ def test_different_bits_are_seen():
     assert not threads.are_identical(one.state, other.state)
 
 
-def test_table_is_written_between_the_markers(tmp_path, monkeypatch, capsys):
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n")
-    monkeypatch.setattr(start, "rows", lambda quick: [rows.note("the work", "1 s")])
-    monkeypatch.setattr("sys.argv", ["benchmarks", "start", "--quick", "--write", str(page)])
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A folder of its own for what parts find; two parts find little, and one fails."""
+    monkeypatch.setattr(found, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(command, "STANDARD", ("start", "hmm", "threads"))
+    reached = [rows.compare("won", "1 s", "2 s", 2.0, 1.5), rows.compare("lost", "1 s", "1 s", 1.0, 2.0)]
+    monkeypatch.setattr(start, "rows", lambda quick: [*reached, rows.note("untold", "1 s")])
+    monkeypatch.setattr(threads, "rows", lambda quick: 1 / 0)
+    return found.KEPT
+
+
+def run_command(monkeypatch, *arguments):
+    monkeypatch.setattr("sys.argv", ["benchmarks", *map(str, arguments)])
     command.main()
-    text, printed = page.read_text(), capsys.readouterr().out
-    assert "old" not in text
-    assert text.startswith(f"before\n{command.BEGIN}\n`python -m benchmarks --quick start`")
-    assert text.endswith(f"| the work | 1 s |  |  |  |  |\n{command.END}\nafter\n")
-    assert printed.strip() in text
+
+
+def test_tables_are_written_between_the_markers(kept, tmp_path, monkeypatch, capsys):
+    """Rows with a target and without one each in their table, lost ones and parts that failed too."""
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{command.BEGIN}\nold\n{command.END}\n{command.BEGIN_OTHERS}\n{command.END}\nafter\n")
+    run_command(monkeypatch, "start", "threads", "--write", page)
+    text = page.read_text()
+    assert "\nold\n" not in text
+    assert text.startswith(f"before\n{command.BEGIN}\n`make bench`")
+    assert text.endswith(f"|---|---|---|---|\n| untold | 1 s |  |  |\n{command.END}\nafter\n")
+    assert "| lost | 1 s | 1 s | 1.0x better | 2x | **no** |" in text
+    assert "| threads | failed: ZeroDivisionError: division by zero |  |  |  | **failed** |" in text
+    assert f"Measured in 0 minutes: start 0 s, {date.today()} (load average " in text
+    assert "| won | 1 s | 2 s | 2.0x better | 1.5x | yes |" in capsys.readouterr().out
     page.write_text("no markers")
     with pytest.raises(SystemExit, match="expected both markers"):
-        command.write(page, "table")
+        command.write(page, "table", command.BEGIN)
 
 
-def test_targets_come_from_what_parts_found(tmp_path, monkeypatch):
-    """Rows without a target are left out; lost ones and parts that failed are not."""
-    monkeypatch.setattr(targets, "KEPT", tmp_path)
-    found = [rows.compare("won", "1 s", "2 s", 2.0, 1.5), rows.compare("lost", "1 s", "1 s", 1.0, 2.0)]
-    monkeypatch.setattr(start, "rows", lambda quick: [*found, rows.note("untold", "1 s")])
-    monkeypatch.setattr(threads, "rows", lambda quick: 1 / 0)
-    lines = list(command.table_of_targets(["start", "threads"], quick=False, with_kept=False))
-    assert [line.split(" | ")[0] for line in lines if line.endswith(" |")] == ["| row", "| won", "| lost", "| threads"]
-    assert "| lost | 1 s beside 1 s: 1.0x better | 2x | **no** |" in lines
-    assert lines[-1].startswith(f"Measured: start {date.today()} (load average ")
-    monkeypatch.setattr(start, "rows", lambda quick: [])
-    assert list(command.table_of_targets(["start", "threads"], quick=False, with_kept=True))[3:] == lines[3:]
+def test_parts_that_have_run_are_kept(kept, monkeypatch, capsys):
+    run_command(monkeypatch, "start", "--quick")
+    assert not kept.exists()  # quick runs are not kept
+    run_command(monkeypatch, "start")
+    assert found.kept("start").rows[0]["work"] == "won"
+    capsys.readouterr()
+    run_command(monkeypatch, "start", "threads", "--kept")
+    printed = capsys.readouterr().out
+    assert "won" not in printed
+    assert "**failed**" in printed
 
 
 def test_every_part_is_there():
-    parts = {*command.PARTS, *targets.PARTS}
-    assert all(callable(import_module(f"benchmarks.{part}").rows) for part in parts if command.is_there(part))
+    parts = {*command.STANDARD, *command.BY_NAME}
+    assert len(parts) == len(command.STANDARD) + len(command.BY_NAME)
+    assert all(callable(import_module(f"benchmarks.{part}").rows) for part in parts)
 
 
 @pytest.mark.engines
