@@ -37,6 +37,7 @@ STANDARD = (
     "itakura_saito",
     "itakura_saito_vb",
     "itakura_saito_mixing",
+    "particle_gibbs",
     "composite",
     "report",
     "marginal",

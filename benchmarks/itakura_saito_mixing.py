@@ -46,7 +46,7 @@ def rows(quick: bool, cases: tuple[str, ...] = tuple(CASES)) -> Iterator[Row]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = compare(declare(name), quick)
-        yield from rows_of(f"powers of {n_frequencies} x {n_frames}, K={rank}", must, *found)
+        yield from rows_of(f"powers of {n_frequencies} x {n_frames}, K={rank}", {"W H": must, "lp": None}, *found)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
+from benchmarks.clusters import texts
 from benchmarks.datasets import gamma_counts, nips
 from benchmarks.rows import REPEATS, Row, at_most, compare, cpu_of, medians, note
 from benchmarks.scikit_learn import NAME, Peer
@@ -20,6 +21,7 @@ from nmf_zoo.runtime.workers import SERIAL, Workers
 
 PLAIN = {"em": nz.EM(accelerate=None), "vb": nz.VB(accelerate=None)}  # a pass over the data and its update
 BOTH = f"one multiplicative update of W and H; {NAME}"
+MANY = 13_350  # texts, of a million non-zeros
 CALLS = 10  # of an iteration, which is short beside the peer's
 
 
@@ -65,6 +67,7 @@ def rows(quick: bool) -> Iterator[Row]:
             if not (quick and rank > 10):
                 yield sweep(declare, rank, most, quick)
         yield from with_exposure(quick)
+        yield from many_components(quick)
 
 
 def gap_given_W(X: Any, rank: int) -> pm.Model:
@@ -97,3 +100,17 @@ def with_exposure(quick: bool) -> Iterator[Row]:
             work = f"one iteration or sweep of {name} with {form}, {label}, K=10"
             took = f"{1e3 * seconds:.2f} ms"
             yield at_most(work, took, seconds / plain, 1.15, "1.15 times the plain one", f"{1e3 * plain:.2f} ms")
+
+
+def many_components(quick: bool) -> Iterator[Row]:
+    """What a hundred components cost."""
+    X = texts(300 if quick else MANY)
+    runs = {
+        "EM iteration": (Stepper(nz.read(nz.poisson_nmf(X, 100)), PLAIN["em"]), 45.0),
+        "VB iteration": (Stepper(nz.read(nz.gamma_nmf(X, 100)), PLAIN["vb"]), 55.0),
+        "Gibbs sweep": (Stepper(nz.read(nz.gamma_nmf(X, 100)), nz.Gibbs(trajectories="never"), "sample"), 200.0),
+    }
+    found = medians([cpu_of(stepper, 3) for stepper, _ in runs.values()], 1 if quick else REPEATS)
+    for (name, (_, most)), seconds in zip(runs.items(), found, strict=True):
+        work = f"one plain {name}, texts of {X.nnz:,} non-zeros, {X.shape[0]:,} x {X.shape[1]:,}, K=100, one table"
+        yield at_most(work, f"{1e3 * seconds:.0f} ms", 1e3 * seconds, most, f"{most:g} ms")

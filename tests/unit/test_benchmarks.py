@@ -80,7 +80,7 @@ def test_medians_leave_the_first_run_out():
 
 def test_a_run_whose_chains_differ_is_not_valid():
     sides = [mixing.Side({"W H": 2.0, "lp": 4.0}, {"W H": 2.0, "lp": 4.0}, 1.0, r_hat) for r_hat in (1.001, 1.02)]
-    valid, lost = (list(mixing.rows_of("a table", 1.5, sides[0], other, "how")) for other in sides)
+    valid, lost = (list(mixing.rows_of("a table", {"W H": 1.5, "lp": None}, sides[0], other, "how")) for other in sides)
     assert [row["met?"] for row in valid] == ["**no**", ""]
     assert lost[0]["met?"] == "**not valid**"
     assert all(row["ratio"] == "not valid (1.0x better)" for row in lost)
