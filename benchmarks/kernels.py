@@ -81,6 +81,17 @@ def rows(quick: bool) -> Iterator[Row]:
         0.8,
         times,
     )
+    yield changing_gigs(rng, 20 if quick else 2000, times)
+
+
+def changing_gigs(rng: np.random.Generator, n: int, times: int) -> Row:
+    """Draws of which each has parameters of its own, as in a sweep: SciPy sets up its sampler for each."""
+    own = np.exp(rng.normal(size=N))
+    ours, peer = gigs(0.5, own, own), lambda: stats.geninvgauss.rvs(0.5, own[:n], random_state=rng)
+    found = medians([cpu_of(ours, CALLS), cpu_of(peer)], times)
+    drawn, theirs = (1e9 * seconds / size for seconds, size in zip(found, (N, n), strict=True))
+    work = "generalised inverse Gaussian draw, p = 1/2, a = b of its own for each draw"
+    return compare(work, f"{drawn:.1f} ns", f"{theirs:,.0f} ns (SciPy)", theirs / drawn)
 
 
 def allocation(rank: int, least: float | None, times: int) -> Row:
