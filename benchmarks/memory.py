@@ -1,8 +1,8 @@
 """Peak memory of EM, VB and Gibbs on the NIPS counts at rank 10, each in a process of its own.
 
 The kernel's own high-water mark is set back before each run (Linux): imports and reading the data set higher ones. What
-is allowed above the model is data + 4 pairs of factors + stored draws. What the run maps into memory as compiled code
-counts too; a second figure, of a run after another of the same engine on part of the data, leaves it out.
+is allowed above the model is data + 4 pairs of factors + stored draws, in a run after another of the engine on part of
+the data. A second figure is of the first run of a process, with what it maps into memory as compiled code.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def rows(quick: bool) -> Iterator[Row]:
         cold, warm = (_of_process(engine, warm) for warm in (False, True))
         yield at_most(
             f"peak memory of {engine}, 20 steps, {label}, K=10",
-            f"{cold:.0f} MiB above the read model ({warm:.0f} without loading kernels)",
-            cold,
+            f"{warm:.0f} MiB above the read model, kernels loaded ({cold:.0f} with loading them)",
+            warm,
             allowed,
             f"{allowed:.0f} MiB (data {data:.0f}, factor pairs and draws {allowed - data:.0f})",
             f"{dense:.0f} MiB (one dense float64 copy of X)",

@@ -112,11 +112,11 @@ def run(held: Held | Chained, structure) -> Any:
     return problem, state
 
 
-def run_to_the_end(held: Chained, structure) -> None:
-    """With the paths that a fit of a chain draws at its solution."""
+def run_to_the_end(held: Held | Chained, structure, draws: int) -> None:
+    """With what a fit says of its solution, and draws at it: of a chain whole paths."""
     problem, state = run(held, structure)
     if held.engine.finish is not None:
-        held.engine.finish(problem, state, seed_key(3), 10)
+        held.engine.finish(problem, state, seed_key(3), draws)
 
 
 @pytest.mark.parametrize(("name", "shape", "sparse"), CASES)
@@ -125,7 +125,7 @@ def test_the_peak_is_what_the_guide_says(name, shape, sparse):
     structure = structure_of(held.kind, shape, sparse)
     run(held, structure_of(held.kind, shape, sparse))  # code is compiled before, that of large tables too
     stated = held.bytes(shape, len(structure.data.values) if sparse else None)
-    require_peak(stated, lambda: run(held, structure))
+    require_peak(stated, lambda: run_to_the_end(held, structure, draws=1))
 
 
 def require_peak(stated: float, work: Callable[[], None]) -> None:
@@ -193,9 +193,9 @@ def test_the_peak_of_chains_is_what_the_guide_says(name, shape, sparse):
     held = CHAINS[name]
     priors = gamma(1.5, 1.0), held.prior
     structure = structure_of("poisson", shape, sparse, priors)
-    run_to_the_end(held, structure_of("poisson", (30, 20, 3), sparse, priors))
+    run_to_the_end(held, structure_of("poisson", (30, 20, 3), sparse, priors), draws=10)
     stated = held.bytes(shape, len(structure.data.values) if sparse else None)
-    require_peak(stated, lambda: run_to_the_end(held, structure))
+    require_peak(stated, lambda: run_to_the_end(held, structure, draws=10))
 
 
 def test_particles_are_refused_by_what_they_take(monkeypatch):
@@ -205,8 +205,8 @@ def test_particles_are_refused_by_what_they_take(monkeypatch):
         options=particle_em.ParticleEM(particles=2000, proposal="bootstrap", repeats=1)
     )
     structure = structure_of("poisson", (2, 900, 2), False, (gamma(1.5, 1.0), UNIT))
-    run_to_the_end(held, structure_of("poisson", (2, 20, 2), False, (gamma(1.5, 1.0), UNIT)))
-    require_peak(1.2 * cloud_memory(structure, 2000), lambda: run_to_the_end(held, structure))
+    run_to_the_end(held, structure_of("poisson", (2, 20, 2), False, (gamma(1.5, 1.0), UNIT)), draws=10)
+    require_peak(1.2 * cloud_memory(structure, 2000), lambda: run_to_the_end(held, structure, draws=10))
 
 
 class Streamed(NamedTuple):

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-from scipy.special import gammaln, xlogy
-
 from nmf_zoo.inference.shared.layout import DenseSources, SparseSources, Weights, compress, weigh
 from nmf_zoo.inference.shared.sample_blocks import BlockProblem, SampleBlock
-from nmf_zoo.structure import Array, Dense, Factorisation, slices
-
-MOST_VALUES = 1 << 16  # counts below it are looked up in a table
+from nmf_zoo.structure import Array, Dense, Factorisation
 
 
 class CountsOfBlock(NamedTuple):
@@ -34,22 +29,3 @@ class CountBlocks(BlockProblem):
     def log_likelihood(self, block: SampleBlock, W: Array, Ht: Array) -> float:
         found = block.cells.sources.gather(W, Ht, "")
         return float(found.log_mean - block.cells.weights.total(W, Ht) + block.constant)
-
-
-def log_at_data(block: Factorisation) -> float:
-    """The log-likelihood of a block if its mean were X itself."""
-    values = block.data.observed_values
-    return sum(_log_at(values[part]) for part in slices(values.size, 1 << 18))
-
-
-def _log_at(x: Array) -> float:
-    """Of small whole numbers, how often each is there."""
-    whole = x.astype(np.int64) if x.size and x.max() < MOST_VALUES else np.empty(0, np.int64)
-    if x.size and np.array_equal(whole, x):
-        often = np.bincount(whole)
-        return float(often @ _of_each(np.arange(len(often), dtype=np.float64)))
-    return float(np.sum(_of_each(x)))
-
-
-def _of_each(x: Array) -> Array:
-    return xlogy(x, x) - x - gammaln(x + 1.0)

@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmf_zoo.inference.counts.blocks import CountBlocks, log_at_data
+from nmf_zoo.inference.counts.blocks import CountBlocks
 from nmf_zoo.inference.counts.curvature import CurvedSources, choose_active, step_by_curvature, without
 from nmf_zoo.inference.counts.em import EM, EMInfo, constrained, log_prior
 from nmf_zoo.inference.counts.em import supports as supports_in_memory
+from nmf_zoo.inference.counts.em_losses import log_at_data
 from nmf_zoo.inference.counts.newton import NOTHING, descend_rows, narrow, penalty_of, unless_off
 from nmf_zoo.inference.shared.acceleration import Momentum, ahead, ahead_by_ratio, is_no_worse, push_or_retreat
 from nmf_zoo.inference.shared.factor_view import Side

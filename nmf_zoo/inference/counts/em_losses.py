@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import xlogy
+from scipy.special import gammaln, xlogy
 
 from nmf_zoo.inference.counts.duality import has_normal_gap, normal_gap, poisson_gap
 from nmf_zoo.inference.counts.newton import CellWeights, LeastSquares, Newton, newton, penalty_of
@@ -37,6 +37,7 @@ from nmf_zoo.kernels.numerics.cells import rates_at_cells
 from nmf_zoo.runtime.engine import CAN_RUN, Verdict
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import (
+    CHUNK,
     Array,
     Cells,
     Dense,
@@ -46,11 +47,11 @@ from nmf_zoo.structure import (
     Poisson,
     Unknown,
     is_shared,
-    log_factorial,
     slices,
 )
 
 NOISE_FLOOR = 1e-10  # of a free sigma, relative to the data: a perfect fit would send it to 0
+MOST_VALUES = 1 << 16  # counts below it are counted and looked up
 LEAST_WEIGHT = 1e-12  # of a row, relative to the largest: rows without observed cells can be divided by
 
 
@@ -135,8 +136,26 @@ class PoissonLoss:
 
     def at_data(self, values: Mapping[str, Array]) -> float:
         """The log-likelihood if the mean were X itself: no factors have a higher one."""
-        x = self.structure.data.observed_values
-        return float(np.sum(xlogy(x, x) - x - log_factorial(x)))
+        return log_at_data(self.structure)
+
+
+def log_at_data(structure: Factorisation) -> float:
+    """The log-likelihood of counts if their mean were X itself."""
+    values = structure.data.observed_values
+    return sum(_log_at(values[part]) for part in slices(values.size, CHUNK))
+
+
+def _log_at(x: Array) -> float:
+    """Of small whole numbers, how often each is there."""
+    whole = x.astype(np.int64) if x.size and x.max() < MOST_VALUES else np.empty(0, np.int64)
+    if x.size and np.array_equal(whole, x):
+        often = np.bincount(whole)
+        return float(often @ _of_each(np.arange(len(often), dtype=np.float64)))
+    return float(np.sum(_of_each(x)))
+
+
+def _of_each(x: Array) -> Array:
+    return xlogy(x, x) - x - gammaln(x + 1.0)
 
 
 class NormalLoss:
