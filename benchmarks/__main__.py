@@ -73,6 +73,7 @@ PACKAGES = (
     "arviz",
     "scikit-learn",
     "nutpie",
+    "gensim",
     "hpfrec",
     "hmmlearn",
     "particles",
