@@ -21,6 +21,7 @@ from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.structure import Known, NegativeBinomial
 from nmf_zoo.structure.likelihoods.negative_binomial import log_rising
 from tests.naive.overdispersed import multipliers as naive
+from tests.planted import plant
 
 F, K, N = 7, 2, 9
 RNG = np.random.default_rng(3)
@@ -155,9 +156,10 @@ def test_stored_cells_and_a_mask_are_the_same():
     assert ends[0] == pytest.approx(ends[1], rel=1e-12)
 
 
-def test_em_ends_at_a_peak_of_the_density():
+def slope_at_end(max_iter):
+    """(the largest slope of the density in the logarithms of cells and of alpha, what EM says it is, and is)"""
     model = nz.negative_binomial_nmf(X, K, alpha=nz.free(), alpha_w=2.0, alpha_h=2.0)
-    fitted = nz.fit(**RUN, max_iter=5000, tol=1e-9, model=model)
+    fitted = nz.fit(**RUN, max_iter=max_iter, tol=1e-9, model=model)
     posterior = _compat.group(fitted, "posterior")
     at = np.log(np.concatenate([posterior[name].to_numpy().ravel() for name in ("W", "H", "alpha")]))
     structure = nz.read(model)
@@ -168,8 +170,29 @@ def test_em_ends_at_a_peak_of_the_density():
         return -structure.log_joint(named)
 
     slopes = optimize.approx_fprime(at, objective, 1e-6)
-    assert np.max(np.abs(slopes)) < 1e-3
-    assert objective(at) == pytest.approx(objectives(fitted)[-1], rel=1e-10)
+    return np.max(np.abs(slopes)), objective(at), objectives(fitted)[-1]
+
+
+def test_em_ends_at_a_peak_of_the_density():
+    slope, density, said = slope_at_end(5000)
+    assert slope < 1e-3
+    assert density == pytest.approx(said, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [
+        (
+            "EM of overdispersed counts: expectations",  # multipliers of one
+            lambda right: lambda *given: right(*given[:-1], np.full_like(given[-1], 1e12)),
+        ),
+        ("EM of overdispersed counts: steps of the dispersion", lambda right: lambda alpha, log_density: alpha),
+    ],
+    ids=["Poisson's weights", "a dispersion that stays"],
+)
+def test_wrong_updates_of_em_are_seen(place, wrong, monkeypatch):
+    plant(monkeypatch, place, wrong)
+    assert slope_at_end(100)[0] > 0.1
 
 
 def test_rank_one_of_one_sample_is_scipys_optimum():
