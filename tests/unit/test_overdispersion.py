@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
+from nmf_zoo.errors import InputError, NmfZooWarning, UnreadableModel, UnsupportedModel
 from nmf_zoo.inference.overdispersed import dispersion, trajectories
 from nmf_zoo.inference.overdispersed.cells import Pieces
 from nmf_zoo.inference.overdispersed.rows import cells_of_rows
@@ -118,6 +118,15 @@ def test_an_alpha_of_each_cell_is_for_nuts_alone():
     assert verdict(structure, "nuts")
     for engine in ("em", "vb", "gibbs"):
         assert "alpha is one for each cell" in verdict(structure, engine).reason
+
+
+@pytest.mark.parametrize("law", [pm.ZeroInflatedPoisson, pm.ZeroInflatedNegativeBinomial])
+def test_zero_inflated_counts_are_refused_in_a_line(law):
+    with pm.Model() as model:
+        mean = pm.Gamma("W", 2.0, 1.0, shape=(F, K)) @ pm.Gamma("H", 2.0, 1.0, shape=(K, N))
+        law("X", psi=0.7, mu=mean, observed=X, **({} if law is pm.ZeroInflatedPoisson else {"alpha": 2.0}))
+    with pytest.raises(UnreadableModel, match=r"^X: found a Mixture likelihood; expected one of .* use pm\.sample$"):
+        nz.read(model)
 
 
 def test_description_names_it():
