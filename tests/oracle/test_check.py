@@ -8,9 +8,26 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from nmf_zoo.distributions import SparseNegativeBinomial
 from nmf_zoo.reading import check, describe, read
 from nmf_zoo.structure import Known
-from tests.readable import DATA, EXPOSURE, LENGTHS, F, K, N, X, accepted, build, gamma, poisson, product, two
+from tests.readable import (
+    COLS,
+    DATA,
+    EXPOSURE,
+    LENGTHS,
+    ROWS,
+    F,
+    K,
+    N,
+    X,
+    accepted,
+    build,
+    gamma,
+    poisson,
+    product,
+    two,
+)
 
 ACCEPTED = accepted()
 
@@ -137,6 +154,12 @@ PLANTED = {
     "dispersion off by 1e-6": (
         lambda: DATA["negative binomial, known column"](product()),
         wrong_parameter("alpha"),
+    ),
+    "zeros of overdispersed counts taken for missing": (
+        lambda: SparseNegativeBinomial(
+            "counts", gamma("A", F, K), gamma("B", K, N), ROWS, COLS, alpha=two, observed=1.0 + X[ROWS, COLS]
+        ),
+        lambda structure: replace(structure, data=replace(structure.data, is_complete=False)),
     ),
     "sigma off by 1e-6": (lambda: pm.Normal("counts", product(), LENGTHS, observed=X + 0.5), wrong_parameter("sigma")),
     "batches exchanged": (in_batches, exchanged_batches),
