@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Distribution
 from pymc.logprob.abstract import _logprob
@@ -67,8 +66,8 @@ class SparseNegativeBinomial(Distribution):
         \sum_c \log \frac{\Gamma(\alpha + x_c)}{\Gamma(\alpha)\, x_c!} + x_c \log \frac{m_c}{\alpha + m_c}
         \;-\; \sum_{fn} \alpha \log(1 + m_{fn} / \alpha)
 
-    The last sum, over all cells, goes through the samples one by one: value and gradient take time in features x
-    samples x components, and the memory of a sample. Random draws are of the listed cells.
+    The last sum is over all cells: value and gradient take time in features x samples x components, and the memory of a
+    table while they last. Random draws are of the listed cells.
 
     Parameters
     ----------
@@ -110,18 +109,8 @@ def log_rising(alpha, x):
 
 
 def sum_of_zeros(W, H, alpha, exposure, background):
-    """The sum of alpha log(1 + mean / alpha) over all cells, sample by sample."""
-    tables = alpha, exposure, background
-    are_still = [table.broadcastable[1] for table in tables]
-    moving = [table.T for table, is_still in zip(tables, are_still, strict=True) if not is_still]
-    still = [table[:, 0] for table, is_still in zip(tables, are_still, strict=True) if is_still]
-
-    def of_sample(h, *given):
-        moves, stays = iter(given[: len(moving)]), iter(given[len(moving) : -1])
-        own, e, b = (next(stays if is_still else moves) for is_still in are_still)
-        return (own * pt.log1p((e * pt.dot(given[-1], h) + b) / own)).sum()
-
-    return pytensor.scan(of_sample, sequences=[H.T, *moving], non_sequences=[*still, W], return_updates=False).sum()
+    """The sum of alpha log(1 + mean / alpha) over all cells."""
+    return (alpha * pt.log1p((exposure * pt.dot(W, H) + background) / alpha)).sum()
 
 
 @numba_core_rv_funcify.register(SparseNegativeBinomialRV)

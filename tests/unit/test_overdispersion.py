@@ -356,7 +356,6 @@ def test_sparse_counts_have_their_zeros(alpha, offsets):
 
 
 def test_gradients_of_sparse_counts_are_those_of_dense_ones():
-    """Long: PyTensor compiles a loop and its gradient."""
     sparse, dense = sparse_and_dense(**OFFSETS)
     at = {"W_log__": np.log(W), "H_log__": np.log(H), "alpha_log__": np.array(0.3)}
     np.testing.assert_allclose(sparse.compile_dlogp()(at), dense.compile_dlogp()(at), rtol=1e-9)
