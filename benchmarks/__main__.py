@@ -53,6 +53,7 @@ STANDARD = (
 BY_NAME = (
     "clusters",
     "compiling",
+    "errors_of_measurement",
     "minibatches",
     "overdispersed_rank",
     "overdispersion",
@@ -77,6 +78,7 @@ PACKAGES = (
     "hpfrec",
     "hmmlearn",
     "particles",
+    "statsmodels",
 )
 BEGIN, BEGIN_OTHERS = "<!-- rows with a target: make bench -->", "<!-- rows without a target: make bench -->"
 END = "<!-- end -->"

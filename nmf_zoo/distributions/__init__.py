@@ -17,6 +17,7 @@ from nmf_zoo.distributions.chains import (
     UnitChainRV,
 )
 from nmf_zoo.distributions.counts import RealPoisson, RealPoissonRV, SparsePoisson, SparsePoissonRV
+from nmf_zoo.distributions.overdispersed_counts import SparseNegativeBinomial, SparseNegativeBinomialRV
 
 __all__ = [
     "BGAR",
@@ -32,6 +33,8 @@ __all__ = [
     "RealPoissonRV",
     "SparseBatchedPoisson",
     "SparseBatchedPoissonRV",
+    "SparseNegativeBinomial",
+    "SparseNegativeBinomialRV",
     "SparsePoisson",
     "SparsePoissonRV",
     "UnitChain",

@@ -6,7 +6,13 @@ import numpy as np
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from nmf_zoo.distributions import RealPoisson, SparseBatchedPoisson, SparsePoisson, cell_rates
+from nmf_zoo.distributions import (
+    RealPoisson,
+    SparseBatchedPoisson,
+    SparseNegativeBinomial,
+    SparsePoisson,
+    cell_rates,
+)
 from nmf_zoo.errors import InputError
 from nmf_zoo.models.batches import CheckedBatches
 from nmf_zoo.models.errors_of_measurement import Errors, at_cells
@@ -76,13 +82,29 @@ def declare_overdispersed(
     W: TensorVariable, H: TensorVariable, alpha: TensorVariable, inputs: Inputs
 ) -> TensorVariable:
     """X ~ NegativeBinomial(exposure * (W @ H) + background, alpha) at the observed cells."""
-    seen, mean = inputs.observed, declare_observed_mean(W, H, inputs)
+    seen = inputs.observed
+    if seen is not None and seen.is_sparse and seen.is_complete and seen.cells is not None:
+        W, exposure = declare_sparse_exposure(W, inputs.exposure)
+        offsets = {
+            "exposure": exposure,
+            "background": None if inputs.background is None else declare_offset("background", inputs.background),
+        }
+        cells, own = declare_cells(seen.cells), as_sides(alpha, variable_shape("alpha", alpha))
+        return SparseNegativeBinomial("X", W, H, *cells, alpha=own, **offsets, observed=seen.values, dims="cell")
+    mean = declare_observed_mean(W, H, inputs)
     if seen is None or seen.cells is None:
         return pm.NegativeBinomial(
             "X", mu=mean, alpha=alpha, observed=None if seen is None else seen.values, dims=data_dims(inputs)
         )
     alpha = at_cells(alpha, variable_shape("alpha", alpha)) if alpha.ndim == 2 else alpha
     return pm.NegativeBinomial("X", mu=mean, alpha=alpha, observed=seen.values, dims=data_dims(inputs))
+
+
+def as_sides(table: TensorVariable, shape: tuple[int, ...]) -> TensorVariable:
+    """The same (1 or F, 1 or N) with axes of length 1 that are known as such; a number as it is."""
+    if len(shape) != 2 or 1 not in shape:
+        return table
+    return table[:, 0][:, None] if shape[1] == 1 else table[0][None, :]
 
 
 def declare_powers(W: TensorVariable, H: TensorVariable, inputs: Inputs) -> TensorVariable:

@@ -89,7 +89,8 @@ def negative_binomial_nmf(
     Notes
     -----
     Zeros are not free: a zero of mean m has the log-density -alpha log(1 + m / alpha), so that time goes with
-    features x samples, not with the non-zero cells. Memory does not.
+    features x samples, not with the non-zero cells. Memory does not, but in NUTS and in the particles of
+    sequential Monte Carlo: a sparse X stays sparse.
 
     References
     ----------
@@ -112,7 +113,6 @@ def negative_binomial_nmf(
         background=background,
         coords=coords,
         shape=shape,
-        sparse="stored",
     )
     require_counts(inputs)
     fixed, inputs = check_known(known, known_strength, inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -118,14 +118,23 @@ def _per_column(posterior: Posterior) -> xr.DataArray:
     structure, obs = posterior.structure, axes_of(posterior.structure)[1]
     require_answer(posterior, structure.shape[1], "thin the draws first: idata.sel(draw=slice(None, None, 10))")
     out = np.empty((*posterior.lead, structure.shape[1]))
-    likelihood = structure.likelihood
-    of_columns = _sparse_columns(structure) if likelihood.has_free_zeros else _dense_columns(structure)
-    of_columns = of_columns if likelihood.of_batches is None else _batched_columns(structure)
-    for draw in posterior:
-        out[draw.at] = of_columns(draw)
+    if finest(structure) == "obs" and not structure.likelihood.has_free_zeros:
+        for part, draw, cells in _complete_cells(posterior):
+            out[draw.at][part] = cells.sum(axis=0)
+    else:
+        of_columns = _of_columns(structure)
+        for draw in posterior:
+            out[draw.at] = of_columns(draw)
     seen = _has_data(structure)
     coords = posterior.coords | {obs.dim: obs.labels[seen]}
     return xr.DataArray(out[..., seen], dims=(*LEADING, obs.dim), coords=coords)
+
+
+def _of_columns(structure: Factorisation) -> Callable[[Draw], Array]:
+    """Draw -> log p of each column, (N,)."""
+    if structure.likelihood.of_batches is not None:
+        return _batched_columns(structure)
+    return _sparse_columns(structure) if structure.likelihood.has_free_zeros else _dense_columns(structure)
 
 
 def _sparse_columns(structure: Factorisation) -> Callable[[Draw], Array]:
@@ -158,7 +167,7 @@ def _batched_columns(structure: Factorisation) -> Callable[[Draw], Array]:
 
 
 def _dense_columns(structure: Factorisation) -> Callable[[Draw], Array]:
-    """The same of a likelihood that sees every observed cell."""
+    """The same of a likelihood that sees every observed cell, all of which are listed."""
     rows, cols, x = structure.observed_cells()
     law = structure.likelihood_at(rows, cols)
 
@@ -185,6 +194,14 @@ def _per_cell(posterior: Posterior) -> xr.DataArray:
     if not data.is_complete:
         return _at_listed_cells(posterior)
     out = np.empty((*posterior.lead, *structure.shape))
+    for part, draw, cells in _complete_cells(posterior):
+        out[draw.at][:, part] = cells
+    return labelled_grid(out, posterior, *map(np.arange, structure.shape))
+
+
+def _complete_cells(posterior: Posterior) -> Iterator[tuple[slice, Draw, Array]]:
+    """(columns, draw, log p of all their cells, zeros of sparse data among them), columns part by part."""
+    structure, data = posterior.structure, posterior.structure.data
     x = sp.csc_array((data.values, (data.rows, data.cols)), structure.shape) if isinstance(data, Cells) else data.values
     rows, cols = (np.arange(size) for size in structure.shape)
     for part in column_parts(*structure.shape):
@@ -192,8 +209,7 @@ def _per_cell(posterior: Posterior) -> xr.DataArray:
         law, constants = structure.likelihood_at(slice(None), part), structure.likelihood.log_constant(block)
         for draw in posterior:
             mean = mean_at(structure, draw, *grid_cells(rows, cols[part])).reshape(block.shape)
-            out[draw.at][:, part] = law.log_density(block, mean, draw.values, constants)
-    return labelled_grid(out, posterior, rows, cols)
+            yield part, draw, law.log_density(block, mean, draw.values, constants)
 
 
 def _at_listed_cells(posterior: Posterior) -> xr.DataArray:

@@ -14,7 +14,7 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 from pytensor.scalar import Add, Log, Pow, Reciprocal, Sigmoid, Sub, TrueDiv
 
-from nmf_zoo.distributions import RealPoisson, SparseBatchedPoisson, SparsePoisson
+from nmf_zoo.distributions import RealPoisson, SparseBatchedPoisson, SparseNegativeBinomial, SparsePoisson
 from nmf_zoo.distributions.counts import NO_BACKGROUND, NO_EXPOSURE, is_constant
 from nmf_zoo.errors import UnreadableModel
 from nmf_zoo.reading.batches import BatchFactor, read_multipliers
@@ -105,6 +105,15 @@ def as_sparse_batched_poisson(variable: Variable) -> Observation | None:
     mean = replace(with_offsets(product_of(Operand.of(left), Operand.of(right)), *offsets), factor=factor)
     is_complete = variable.owner.op.complete
     return Observation(variable, BatchedPoisson, mean, cell_index(rows, cols), is_complete=is_complete)
+
+
+def as_sparse_negative_binomial(variable: Variable) -> Observation | None:
+    left, right, rows, cols, alpha, *offsets = parameters(variable)
+    if not all(map(ModelGraph.is_known, (rows, cols, *offsets))):
+        return None
+    mean = with_offsets(product_of(Operand.of(left), Operand.of(right)), *offsets)
+    cells, of_cells = cell_index(rows, cols), {"alpha": alpha}
+    return Observation(variable, NegativeBinomial, mean, cells, is_complete=True, parameters=of_cells)
 
 
 def with_offsets(mean: Mean, exposure: Variable, background: Variable) -> Mean:
@@ -210,6 +219,7 @@ LIKELIHOODS: dict[type, Callable[[Variable], Observation | None]] = {
     RealPoisson: as_poisson,
     SparsePoisson: as_sparse_poisson,
     SparseBatchedPoisson: as_sparse_batched_poisson,
+    SparseNegativeBinomial: as_sparse_negative_binomial,
 }
 
 
@@ -244,7 +254,8 @@ def read_likelihood(
 
 def read_parameters(graph: ModelGraph, seen: Observation, shape: tuple[int, int]) -> dict[str, CellParameter]:
     """The parameters beside the mean, by role, of a likelihood of an (F, N) matrix or of its listed cells."""
-    cells = None if seen.cells is None else seen.cells.rows_and_cols()
+    # those of a sparse distribution that sees the zeros stand at all cells
+    cells = None if seen.cells is None or seen.is_complete else seen.cells.rows_and_cols()
     found: dict[str, CellParameter] = {
         role: read_cell_parameter(graph, (seen.name, role), variable, shape, cells)
         for role, variable in seen.parameters.items()

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pymc as pm
 import pytest
 
+from nmf_zoo.distributions import SparseNegativeBinomial
 from nmf_zoo.reading import check, describe, read
 from nmf_zoo.structure import Known
-from tests.readable import DATA, EXPOSURE, F, K, N, accepted, build, gamma, poisson, product, two
+from tests.readable import (
+    COLS,
+    DATA,
+    EXPOSURE,
+    LENGTHS,
+    ROWS,
+    F,
+    K,
+    N,
+    X,
+    accepted,
+    build,
+    gamma,
+    poisson,
+    product,
+    two,
+)
 
 ACCEPTED = accepted()
 
@@ -83,8 +101,43 @@ def without_imputed(structure):
     return replace(structure, imputed=None)
 
 
+def wrong_parameter(name):
+    """Of the likelihood, in all of its cells."""
+
+    def spoil(structure):
+        likelihood = structure.likelihood
+        value = (1 + 1e-6) * getattr(likelihood, name).value
+        return replace(structure, likelihood=replace(likelihood, **{name: Known(value=value)}))
+
+    return spoil
+
+
+def exchanged_batches(structure):
+    likelihood = structure.likelihood
+    own = likelihood.multipliers
+    return replace(structure, likelihood=replace(likelihood, multipliers=replace(own, batch=1 - own.batch)))
+
+
+def exchanged_covariates(structure):
+    """Those of two samples."""
+    prior = structure.H.prior
+    design = prior.covariates.design.copy()
+    design[:2] = design[1::-1]
+    wrong = replace(prior, covariates=replace(prior.covariates, design=design))
+    return replace(structure, H=replace(structure.H, prior=wrong))
+
+
 def plain():
     return poisson(gamma("A", F, K, beta=two) @ gamma("B", K, N))
+
+
+def in_batches():
+    return poisson(product() * pm.Gamma("M", two, two, shape=(F, 2))[:, np.arange(N) % 2])
+
+
+def with_covariates():
+    mean = pm.math.exp(pm.Normal("slopes", 0.0, 1.0, shape=(K, 1)) @ np.linspace(-1.0, 1.0, N)[None])
+    return poisson(gamma("A", F, K) @ pm.Gamma("B", two, two / mean))
 
 
 PLANTED = {
@@ -98,6 +151,19 @@ PLANTED = {
     "mask inverted": (lambda: DATA["listed"](product()), inverted_mask),
     "missing cells taken for zeros": (lambda: DATA["few listed"](product()), as_complete),
     "imputed cells dropped": (lambda: DATA["masked array"](product()), without_imputed),
+    "dispersion off by 1e-6": (
+        lambda: DATA["negative binomial, known column"](product()),
+        wrong_parameter("alpha"),
+    ),
+    "zeros of overdispersed counts taken for missing": (
+        lambda: SparseNegativeBinomial(
+            "counts", gamma("A", F, K), gamma("B", K, N), ROWS, COLS, alpha=two, observed=1.0 + X[ROWS, COLS]
+        ),
+        lambda structure: replace(structure, data=replace(structure.data, is_complete=False)),
+    ),
+    "sigma off by 1e-6": (lambda: pm.Normal("counts", product(), LENGTHS, observed=X + 0.5), wrong_parameter("sigma")),
+    "batches exchanged": (in_batches, exchanged_batches),
+    "covariates exchanged": (with_covariates, exchanged_covariates),
 }
 
 

@@ -182,6 +182,18 @@ def test_the_bound_is_the_evidence_where_q_is_the_posterior():
     assert bounds_of(structure, 3)[-1] == pytest.approx(np.log(simpson(density, x=w)), abs=1e-8)
 
 
+def test_a_bound_of_points_is_seen(monkeypatch):
+    """The planted error: each factor given the other's means alone, as if nothing were uncertain there."""
+
+    def of_points(right):
+        return lambda problem, which, q, other: right(problem, which, q, other._replace(variance=0.0 * other.variance))
+
+    plant(monkeypatch, "VB of normal data: updates", of_points)
+    priors = PRIORS["half-normal"]
+    bounds = bounds_of(model(X12, 1, *priors, kind="normal", sigma=SIGMA12), 50)
+    assert np.min(np.diff(bounds)) < -1e-3 or bounds[-1] > exact_of(*priors)[0]
+
+
 def bounds_of(structure, iterations):
     problem = vb.prepare(structure, VB(), SERIAL)
     state, found = vb.init(problem, seed_key(1), {}), []

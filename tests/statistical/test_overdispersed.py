@@ -16,7 +16,7 @@ from nmf_zoo.inference.overdispersed.trajectories import make_sides
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Dense
-from tests.planted import check_seen, plant
+from tests.planted import check_seen, plant, put
 from tests.sizes import size
 from tests.statistical.gates import LEAST, check_means
 from tests.statistical.geweke import (
@@ -28,12 +28,13 @@ from tests.statistical.geweke import (
     X32,
     check_same_means,
     draw_prior,
+    free_part,
     mean_of,
     seen,
     without_jacobian,
 )
 from tests.statistical.walking import settle
-from tests.structures import gamma, model, stack, unknown
+from tests.structures import beside, gamma, model, stack, unknown
 
 pytestmark = pytest.mark.statistical
 SWEEPS = size(3_000, 60_000)
@@ -60,6 +61,9 @@ MODELS = {
     "H fixed": model(X32, 2, gamma(1.3, 0.9), FIXED, alpha=0.7, mask=MASK.T, **NB),
     "rate of H": model(X23, 2, W_PRIOR, gamma(1.2, unknown("r", "gamma", 4.0, 3.0)), alpha=OF_ALL, **NB),
 }
+PARTLY = model(X23, 3, W_PRIOR, gamma([[1.6], [0.7], [1.0]], 1.7), alpha=0.8, **NB)
+BESIDE = "a component of W is known"
+MODELS[BESIDE] = dataclasses.replace(PARTLY, W=beside(PARTLY.W, [[0.8, 0.0, 0.0], [1.4, 0.0, 0.0]], (1, 3)))
 
 
 def alpha_at(structure, draws, n):
@@ -79,8 +83,8 @@ def data_given(structure, draws, n, rng):
 
 def quantities(structure, draws):
     n = len(draws["X"])
-    random = [factor.name for factor in (structure.W, structure.H) if not factor.is_fixed] + list(structure.unknowns)
-    tables = [np.log(draws[name]).reshape(n, -1) for name in random]
+    random = [free_part(own, draws[own.name]) for own in (structure.W, structure.H) if not own.is_fixed]
+    tables = [np.log(own).reshape(n, -1) for own in (*random, *(draws[name] for name in structure.unknowns))]
     tables += [np.log(mean_of(structure, draws["W"], draws["H"])).reshape(n, -1), np.log1p(draws["X"]).reshape(n, -1)]
     return np.concatenate(tables, axis=1)
 
@@ -176,6 +180,11 @@ def wrong_sides(monkeypatch):
 def test_planted_errors_are_seen(spoil, name, monkeypatch):
     spoil(monkeypatch)
     check_seen(lambda n: check_geweke(MODELS[name], n, least=50), PLANTED_SWEEPS)
+
+
+def test_moves_that_take_a_known_component_along_are_seen(monkeypatch):
+    put(monkeypatch, "Gibbs of overdispersed counts: components that move", lambda structure: None)
+    check_seen(lambda n: check_geweke(MODELS[BESIDE], n, least=50), PLANTED_SWEEPS)
 
 
 def wrong_dispersion_of_rows(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,11 @@ import pytest
 import scipy.sparse as sp
 import xarray as xr
 from scipy import stats
+from scipy.optimize import nnls
 
 import nmf_zoo as nz
-from nmf_zoo.structure import KnownAtCells
+from nmf_zoo.structure import Known, KnownAtCells
+from tests.planted import plant
 
 F, N, K = 5, 7, 2
 RNG = np.random.default_rng(1)
@@ -194,15 +197,32 @@ def test_em_never_rises_and_states_the_density(sigma, table, accelerate):
     assert objective[-1] == pytest.approx(-nz.read(model).log_joint(values), rel=1e-10)
 
 
-def test_known_sources_make_weighted_least_squares():
+def check_weighted_least_squares():
     """With W known each sample is a weighted non-negative least squares problem of its own."""
-    from scipy.optimize import nnls
-
     model = nz.normal_nmf(X, K, sigma=S, known=W)
     found = nz.fit(model=model, engine="em", max_iter=500, tol=1e-12, random_seed=1, quiet=True)
     expected = np.stack([nnls(W / S[:, n, None], X[:, n] / S[:, n])[0] for n in range(N)], axis=1)
     np.testing.assert_allclose(found["posterior"]["H"].to_numpy()[0, 0], expected, rtol=1e-5, atol=1e-7)
     assert float(found["fit"]["duality_gap"].to_numpy().ravel()[0]) < 1e-6
+
+
+def test_known_sources_make_weighted_least_squares():
+    check_weighted_least_squares()
+
+
+def test_precisions_in_the_place_of_their_roots_are_seen(monkeypatch):
+    """The planted error: data over sigma squared."""
+
+    def squared(right):
+        def of_squares(structure):
+            sigma = Known(value=np.square(structure.likelihood.sigma.value))
+            return right(replace(structure, likelihood=replace(structure.likelihood, sigma=sigma)))
+
+        return of_squares
+
+    plant(monkeypatch, "EM of normal data: errors taken into the data", squared)
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check_weighted_least_squares()
 
 
 def test_em_refuses_free_errors_that_a_component_could_fit():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -10,17 +12,21 @@ from scipy import optimize, stats
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
-from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
-from nmf_zoo.inference.overdispersed import dispersion, trajectories
+from nmf_zoo.distributions import SparseNegativeBinomial
+from nmf_zoo.errors import InputError, NmfZooWarning, UnreadableModel, UnsupportedModel
+from nmf_zoo.inference.overdispersed import dispersion, em, gibbs, trajectories
 from nmf_zoo.inference.overdispersed.cells import Pieces
 from nmf_zoo.inference.overdispersed.rows import cells_of_rows
 from nmf_zoo.inference.registry import verdict
 from nmf_zoo.kernels.hmc.adaptation import SHORTEST
 from nmf_zoo.kernels.overdispersed.multipliers import RowSums, draw_sums
 from nmf_zoo.kernels.random.keyed_rng import seed_key
+from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Known, NegativeBinomial
 from nmf_zoo.structure.likelihoods.negative_binomial import log_rising
 from tests.naive.overdispersed import multipliers as naive
+from tests.planted import plant
+from tests.unit.test_chain_distributions import MODES
 
 F, K, N = 7, 2, 9
 RNG = np.random.default_rng(3)
@@ -119,6 +125,15 @@ def test_an_alpha_of_each_cell_is_for_nuts_alone():
         assert "alpha is one for each cell" in verdict(structure, engine).reason
 
 
+@pytest.mark.parametrize("law", [pm.ZeroInflatedPoisson, pm.ZeroInflatedNegativeBinomial])
+def test_zero_inflated_counts_are_refused_in_a_line(law):
+    with pm.Model() as model:
+        mean = pm.Gamma("W", 2.0, 1.0, shape=(F, K)) @ pm.Gamma("H", 2.0, 1.0, shape=(K, N))
+        law("X", psi=0.7, mu=mean, observed=X, **({} if law is pm.ZeroInflatedPoisson else {"alpha": 2.0}))
+    with pytest.raises(UnreadableModel, match=r"^X: found a Mixture likelihood; expected one of .* use pm\.sample$"):
+        nz.read(model)
+
+
 def test_description_names_it():
     text = nz.describe(nz.negative_binomial_nmf(X, K, alpha=nz.free(tie="obs")))
     assert "NegativeBinomial(W @ H, alpha=alpha)" in text
@@ -134,6 +149,7 @@ def objectives(fitted):
 
 
 RUN = {"engine": "em", "search": None, "quiet": True, "random_seed": 1}
+ALONE = {"start": "random", "quiet": True, "random_seed": 1}
 
 
 @pytest.mark.parametrize("alpha", [*ALPHAS.values(), nz.free(), nz.free(tie="obs"), nz.free(tie="feature"), None])
@@ -155,9 +171,10 @@ def test_stored_cells_and_a_mask_are_the_same():
     assert ends[0] == pytest.approx(ends[1], rel=1e-12)
 
 
-def test_em_ends_at_a_peak_of_the_density():
+def slope_at_end(max_iter):
+    """(the largest slope of the density in the logarithms of cells and of alpha, what EM says it is, and is)"""
     model = nz.negative_binomial_nmf(X, K, alpha=nz.free(), alpha_w=2.0, alpha_h=2.0)
-    fitted = nz.fit(**RUN, max_iter=5000, tol=1e-9, model=model)
+    fitted = nz.fit(**RUN, max_iter=max_iter, tol=1e-9, model=model)
     posterior = _compat.group(fitted, "posterior")
     at = np.log(np.concatenate([posterior[name].to_numpy().ravel() for name in ("W", "H", "alpha")]))
     structure = nz.read(model)
@@ -168,8 +185,29 @@ def test_em_ends_at_a_peak_of_the_density():
         return -structure.log_joint(named)
 
     slopes = optimize.approx_fprime(at, objective, 1e-6)
-    assert np.max(np.abs(slopes)) < 1e-3
-    assert objective(at) == pytest.approx(objectives(fitted)[-1], rel=1e-10)
+    return np.max(np.abs(slopes)), objective(at), objectives(fitted)[-1]
+
+
+def test_em_ends_at_a_peak_of_the_density():
+    slope, density, said = slope_at_end(5000)
+    assert slope < 1e-3
+    assert density == pytest.approx(said, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [
+        (
+            "EM of overdispersed counts: expectations",  # multipliers of one
+            lambda right: lambda *given: right(*given[:-1], np.full_like(given[-1], 1e12)),
+        ),
+        ("EM of overdispersed counts: steps of the dispersion", lambda right: lambda alpha, log_density: alpha),
+    ],
+    ids=["Poisson's weights", "a dispersion that stays"],
+)
+def test_wrong_updates_of_em_are_seen(place, wrong, monkeypatch):
+    plant(monkeypatch, place, wrong)
+    assert slope_at_end(100)[0] > 0.1
 
 
 def test_rank_one_of_one_sample_is_scipys_optimum():
@@ -288,6 +326,94 @@ def test_kernel_is_the_naive_one(by_features, mask):
     counts, weight = naive.draw_sums(*map(turn, tables), *factors, alpha, seed_key(4))
     np.testing.assert_array_equal(out.counts, counts)
     np.testing.assert_allclose(out.weight, weight, rtol=1e-12)
+
+
+# -- sparse counts, whose other cells are zeros -----------------------------------------------------------------------
+
+THIN = np.where(RNG.uniform(size=(F, N)) < 0.5, X, 0)
+SIDES = {"exposure": (np.linspace(0.5, 2.0, F)[:, None], np.linspace(0.8, 1.7, N)[None]), "background": 0.3}
+FULL = {"exposure": RNG.uniform(0.5, 2.0, (F, N)), "background": RNG.uniform(0.1, 1.0, (1, N))}
+
+
+def sparse_and_dense(**options):
+    return [nz.negative_binomial_nmf(own, K, **options) for own in (sp.csr_array(THIN), THIN)]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "offsets"),
+    [(1.7, {}), (ALPHAS["features"], SIDES), (ALPHAS["samples"], FULL), (None, OFFSETS), (nz.free(tie="obs"), {})],
+)
+def test_sparse_counts_have_their_zeros(alpha, offsets):
+    """By the model's own density, and as dense ones have them."""
+    sparse, dense = sparse_and_dense(alpha=alpha, **offsets)
+    nz.check(sparse)
+    of_sparse, of_dense = nz.read(sparse), nz.read(dense)
+    assert of_sparse.data.is_complete
+    assert len(of_sparse.data.values) == np.sum(THIN > 0)
+    assert of_sparse.likelihood.alpha.shape == of_dense.likelihood.alpha.shape
+    at = {"W": W, "H": H, "alpha": np.full(getattr(of_dense.likelihood.alpha, "variable_shape", ()), 1.3)}
+    assert of_sparse.log_joint(at) == pytest.approx(of_dense.log_joint(at), rel=1e-12)
+
+
+def test_gradients_of_sparse_counts_are_those_of_dense_ones():
+    sparse, dense = sparse_and_dense(**OFFSETS)
+    at = {"W_log__": np.log(W), "H_log__": np.log(H), "alpha_log__": np.array(0.3)}
+    np.testing.assert_allclose(sparse.compile_dlogp()(at), dense.compile_dlogp()(at), rtol=1e-9)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_sparse_draws_have_the_law_of_their_cells(mode):
+    alpha, rows, cols = np.linspace(0.8, 3.0, F)[:, None], np.array([0, 3, 6]), np.array([1, 0, 4])
+    drawn = pm.draw(SparseNegativeBinomial.dist(W, H, rows, cols, alpha=alpha), 4_000, random_seed=1, mode=mode)
+    mean, own = (W @ H)[rows, cols], alpha[rows, 0]
+    variance = mean + mean**2 / own
+    assert np.all(np.abs(drawn.mean(axis=0) - mean) < 5 * np.sqrt(variance / 4_000))
+    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0.3)
+
+
+def test_sparse_draws_take_a_size():
+    drawn = pm.draw(SparseNegativeBinomial.dist(W, H, [0, 1], [0, 1], alpha=0.1, size=(50,)), random_seed=1)
+    assert drawn.shape == (50, 2)
+    assert len(np.unique(drawn[:, 0])) > 2
+
+
+@pytest.mark.parametrize("offsets", [SIDES, FULL], ids=["sides", "each cell"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda model: nz.fit(**RUN, max_iter=5, tol=0, model=model),
+        lambda model: nz.fit(**{**RUN, "engine": "vb"}, max_iter=5, tol=0, draws=3, model=model),
+        lambda model: nz.sample(5, tune=5, chains=1, model=model, engine=nz.Gibbs(trajectories="never"), **ALONE),
+        lambda model: nz.sample(5, tune=5, chains=1, model=model, engine=nz.Gibbs(trajectories="always"), **ALONE),
+    ],
+    ids=["em", "vb", "allocation", "trajectories"],
+)
+def test_sparse_counts_are_run_as_dense_ones(run, offsets):
+    sparse, dense = sparse_and_dense(alpha_w=1.5, alpha_h=2.0, **offsets)
+    found = [run(sparse), run(dense)]
+    for name in ("W", "H", "alpha"):
+        np.testing.assert_allclose(*(_compat.group(one, "posterior")[name] for one in found), rtol=1e-9)
+    for per in ("obs", "cell"):
+        pointwise = [nz.log_likelihood(one, own, per=per) for one, own in zip(found, (sparse, dense), strict=True)]
+        np.testing.assert_allclose(*(_compat.group(one, "log_likelihood")["X"] for one in pointwise), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:X. 6 features and 4 samples have no positive")
+def test_memory_goes_with_the_counts_not_the_table():
+    """A table of 3,000 x 3,000 takes 72 MB."""
+    rows, cols = np.random.default_rng(2).integers(0, 3_000, (2, 20_000))
+    table = sp.csr_array((np.ones(20_000), (rows, cols)), shape=(3_000, 3_000))
+    model = nz.negative_binomial_nmf(table, 1, alpha=2.0, alpha_w=1.5, alpha_h=1.5)
+    tracemalloc.start()
+    try:
+        structure = nz.read(model)
+        for engine, options in ((em, nz.EM()), (gibbs, nz.Gibbs())):
+            problem = engine.prepare(structure, options, SERIAL)
+            engine.step(problem, engine.init(problem, seed_key(1), {}), seed_key(2))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.4e7
 
 
 # -- its trajectories ----------------------------------------------------------------------------------------------

@@ -55,7 +55,8 @@ def declare(chain="gamma, known", **arguments):
 
 
 def powers(chain="gamma, known", **arguments):
-    return nz.is_nmf(**{"X": POWERS, "rank": K, "chain": CHAINS[chain], "alpha_w": 2.0, **arguments})
+    own = CHAINS[chain] if isinstance(chain, str) else chain
+    return nz.is_nmf(**{"X": POWERS, "rank": K, "chain": own, "alpha_w": 2.0, **arguments})
 
 
 # -- densities and draws -----------------------------------------------------------------------------------------------
@@ -179,6 +180,8 @@ def test_another_law_is_seen_by_the_check():
     for name, wrong in (("gamma, known", nz.GammaChain(3.0, 2.0, 1.01)), ("bgar, known", nz.BGAR(3.0, 2.0, 0.61))):
         with pytest.raises(AssertionError, match="log joint"):
             check(declare(name), structure=read(nz.hmm_nmf(X, K, chain=wrong, background=0.1, alpha_w=2.0)))
+        with pytest.raises(AssertionError, match="log joint"):
+            check(powers(name), structure=read(powers(chain=wrong)))
 
 
 def test_parameters_can_be_variables_and_models_ones_own():

@@ -6,7 +6,7 @@ import numpy as np
 
 from nmf_zoo.inference.shared.layout import nonzero_cells
 from nmf_zoo.kernels.overdispersed.multipliers import CellsOfRows
-from nmf_zoo.structure import Array, Factorisation, Offset, Outer
+from nmf_zoo.structure import Array, Cells, Factorisation, Offset, Outer
 from nmf_zoo.structure.offsets import sides_of
 
 NONE = np.zeros(0)
@@ -18,7 +18,7 @@ def cells_of_rows(structure: Factorisation, *, by_features: bool) -> CellsOfRows
     exposure = outer(likelihood.exposure, 1.0, shape, by_features)
     background = outer(likelihood.background, 0.0, shape, by_features)
     is_complete = structure.data.is_complete and exposure is not None and background is not None
-    rows, cols, values = nonzero_cells(structure) if is_complete else structure.observed_cells()
+    rows, cols, values = nonzero_cells(structure) if is_complete else all_observed_cells(structure)
     own, other = (rows, cols) if by_features else (cols, rows)
     order = np.lexsort((other, own))
     n_rows = shape[0] if by_features else shape[1]
@@ -32,6 +32,17 @@ def cells_of_rows(structure: Factorisation, *, by_features: bool) -> CellsOfRows
     assert background is not None
     ordered = other[order].astype(np.int64), values[order].astype(np.float64)
     return CellsOfRows(indptr, *ordered, np.array([is_complete]), *listed, *exposure, *background)
+
+
+def all_observed_cells(structure: Factorisation) -> tuple[Array, Array, Array]:
+    """(rows, cols, values), zeros of sparse data among them."""
+    rows, cols, values = structure.observed_cells()
+    if not (isinstance(structure.data, Cells) and structure.data.is_complete):
+        return rows, cols, values
+    table = np.zeros(structure.shape)
+    table[rows, cols] = values
+    rows, cols = np.indices(structure.shape).reshape(2, -1)
+    return rows, cols, table.ravel()
 
 
 def outer(offset: Offset | None, none: float, shape: tuple[int, int], by_features: bool) -> tuple[Array, Array] | None:

@@ -109,7 +109,8 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     found |= {(name, "all known"): known(rank=1) for name in MODELS}
     found |= {("gamma-nmf", "ard, known beside new"): known(rank=2, prior="ard")}
     found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}
-    return found | {(name, "sparse, with offsets"): sparse for name in ("poisson-nmf", "gamma-nmf", "gap", "hmm-nmf")}
+    of_counts = ("poisson-nmf", "gamma-nmf", "negative-binomial-nmf", "gap", "hmm-nmf")
+    return found | {(name, "sparse, with offsets"): sparse for name in of_counts}
 
 
 def _mark(on_wide: str, on_tall: str, notes: list[str]) -> str:
