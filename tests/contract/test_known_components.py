@@ -231,6 +231,22 @@ def test_optimisers_keep_them_and_never_lose(name, stored):
 
 
 @pytest.mark.engines
+def test_known_components_that_em_moves_are_seen(monkeypatch):
+    """A planted error: each update of a factor takes the known columns along."""
+
+    def wrong(right):
+        def moving(side, *given):
+            new, residual = right(side, *given)
+            return new * (1.0 if side.factor.known is None else 1.01), residual
+
+        return moving
+
+    plant(monkeypatch, "EM: updates", wrong)
+    with pytest.raises(AssertionError):
+        test_optimisers_keep_them_and_never_lose("plain em", "sparse")
+
+
+@pytest.mark.engines
 @pytest.mark.parametrize("name", GAP)
 @pytest.mark.parametrize("stored", STORED)
 def test_gap_keeps_them_and_new_ones_sum_to_one(name, stored):
