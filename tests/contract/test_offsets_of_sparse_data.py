@@ -192,7 +192,7 @@ def test_other_fits_find_the_same(name, exposure, background):
         nz.fit(engine=engine, model=model, max_iter=1 if name == "mcem" else 4, search=None, random_seed=2, quiet=True)
         for model in models(exposure, background, make, **arguments)
     )
-    np.testing.assert_allclose(sparse.posterior["W"], dense.posterior["W"], rtol=1e-8)
+    np.testing.assert_allclose(sparse.posterior["W"], dense.posterior["W"], rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_projections_and_predictions_are_the_same():
             group(nz.log_likelihood(found, model=model, per=per), "log_likelihood")["X"]
             for found, model in ((fitted, dense), (again, sparse))
         )
-        np.testing.assert_allclose(second, first, rtol=1e-9)
+        np.testing.assert_allclose(second, first, rtol=1e-10)
     exposure = PER_FEATURE * PER_SAMPLE[:, :3], (PER_FEATURE, PER_SAMPLE[:, :3])
     found = [
         nz.project(idata, new, model=model, exposure=own, background=0.3, engine=PLAIN, random_seed=1, quiet=True)
@@ -244,7 +244,7 @@ def test_projections_and_predictions_are_the_same():
             (again, SPARSE[:, :3], sparse, exposure[1]),
         )
     ]
-    np.testing.assert_allclose(found[1].posterior["H"], found[0].posterior["H"], rtol=1e-8)
+    np.testing.assert_allclose(found[1].posterior["H"], found[0].posterior["H"], rtol=1e-10)
 
 
 def test_held_out_counts_of_both_forms_score_alike():
@@ -261,7 +261,7 @@ def test_held_out_counts_of_both_forms_score_alike():
             quiet=True,
         )
         scores.append(table["estimate"].to_numpy())
-    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-9)
+    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-10)
 
 
 # -- cells that were observed alone ----------------------------------------------------------------------------------
