@@ -164,6 +164,31 @@ def test_beliefs_are_priors_around_the_catalogue():
     np.testing.assert_allclose(shape / rate, np.c_[expected, np.full((F, 1), 0.1)])
 
 
+@pytest.mark.parametrize("make", [nz.gamma_nmf, nz.negative_binomial_nmf])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_beliefs_of_h_are_those_of_w_of_the_transpose(make, rank):
+    """Beside a new component, and alone."""
+    rows = ROWS * np.r_[0.0, np.ones(N - 1)]
+    new, other = {"alpha": 1.2, "beta": 0.3}, {"alpha": 1.5, "beta": 0.7}
+
+    def declared(X, left, right, **given):
+        of_w, of_h = (
+            {f"{role}_{end}": own for role, own in prior.items()} for end, prior in (("w", left), ("h", right))
+        )
+        return read(make(X, rank, known_strength=20.0, **of_w, **of_h, **given))
+
+    if rank == 2:
+        new = {}
+    of_h, of_w = declared(X, other, new, known_h=rows), declared(X.T, new, other, known=rows.T)
+    assert of_h.H.is_free
+    W, H = RNG.gamma(1.0, 1.0, (F, rank)), RNG.gamma(1.0, 1.0, (rank, N))
+    alpha = {"alpha": 2.0} if make is nz.negative_binomial_nmf else {}
+    expected = of_w.log_joint({"W": H.T, "H": W.T, **alpha})
+    assert of_h.log_joint({"W": W, "H": H, **alpha}) == pytest.approx(expected, rel=1e-12)
+    for ours, theirs in zip(of_h.H.prior.shape_and_rate({}), of_w.W.prior.shape_and_rate({}), strict=True):
+        np.testing.assert_allclose(ours, np.transpose(theirs))
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -185,7 +210,14 @@ def test_beliefs_are_priors_around_the_catalogue():
             r"prior: got 'hpf'; expected None beside known_strength=",
         ),
         ({"known": CATALOGUE, "known_strength": -1.0}, r"known_strength: got -1\.0"),
-        ({"known_strength": 3.0}, r"known_strength: got 3\.0; expected components to believe in"),
+        (
+            {"known_strength": 3.0},
+            r"known_strength: got 3\.0; expected components to believe in; give known= or known_h=",
+        ),
+        (
+            {"known_h": ROWS, "known_strength": 3.0, "design": np.arange(N)},
+            r"design: got covariates; expected None beside components of H that are believed",
+        ),
         ({"known": CATALOGUE.rename(index={"gene0": "other"})}, r"known: got labels of 'feature' that differ"),
     ],
 )

@@ -22,6 +22,7 @@ ALLOCATIONS = nz.Gibbs(trajectories="never")
 
 MASK = np.array([[True, False, True, True], [True, True, False, True], [False, True, True, True]])
 TEMPLATES = np.array([[0.8, 1.9], [1.4, 0.3], [0.2, 1.1]])
+ACTIVATIONS = [[0.6, 1.9, 0.4, 1.0]]
 EXPOSURE = np.array([[0.4], [1.0], [2.5]]), np.array([[0.5, 1.0, 1.6, 0.8]])
 RATES = nz.ARD(shape=4.0, scale=2.0, law="gamma")
 W_PRIOR, H_PRIOR = {"alpha_w": 1.2, "beta_w": 1.5}, {"alpha_h": 0.8, "beta_h": 0.6}
@@ -67,14 +68,14 @@ def known_in_both():
     """One component of W known and another of H, of three; an exposure of features and samples, and a background."""
     offsets = {"exposure": EXPOSURE, "background": 0.2}
     return nz.gamma_nmf(
-        np.ones((3, 4)), 3, known=TEMPLATES[:, :1], known_h=[[0.6, 1.9, 0.4, 1.0]], **W_PRIOR, **H_PRIOR, **offsets
+        np.ones((3, 4)), 3, known=TEMPLATES[:, :1], known_h=ACTIVATIONS, **W_PRIOR, **H_PRIOR, **offsets
     )
 
 
 def believed():
-    """One component of W believed and another new, of the cells that a sparse matrix stores."""
+    """One component of W and H believed and another new, of the cells that a sparse matrix stores."""
     stored = scipy.sparse.csr_array(np.where(MASK, 1.0, 0.0))
-    known = {"known": TEMPLATES[:, :1], "known_strength": 4.0}
+    known = {"known": TEMPLATES[:, :1], "known_h": ACTIVATIONS, "known_strength": 4.0}
     return nz.gamma_nmf(stored, 2, observed="stored", **known, **W_PRIOR, **H_PRIOR)
 
 
