@@ -303,6 +303,51 @@ def test_em_ends_where_pymc_says_there_is_no_slope(first):
     assert np.max(np.abs(slopes)) < 1e-5 * scale  # with respect to logarithms: cells at 0 have none
 
 
+HALF_NORMAL = {"sigma_w": 1.0, "sigma_h": 50.0}
+OTHERS = {
+    "normal": lambda known: nz.normal_nmf(X, 3, known=known, sigma=2.0),
+    "normal, half-normal": lambda known: nz.normal_nmf(X, 3, known=known, sigma=2.0, **HALF_NORMAL),
+    "half-normal": lambda known: nz.poisson_nmf(X, 3, known=known, **HALF_NORMAL),
+    "negative binomial": lambda known: nz.negative_binomial_nmf(X, 3, known=known, alpha=5.0, **PRIORS),
+}
+
+
+def largest_slope(structure, W, H):
+    """Of the log density in the logarithms of W's new column and of H, by central differences."""
+    slopes, step = [], 1e-5
+    for own, cells in (("W", [(f, 2) for f in range(F)]), ("H", list(np.ndindex(H.shape)))):
+        for cell in cells:
+            ends = []
+            for factor in (1 + step, 1 - step):
+                moved = {"W": W.copy(), "H": H.copy()}
+                moved[own][cell] *= factor
+                ends.append(structure.log_joint(moved))
+            slopes.append((ends[0] - ends[1]) / (2 * step))
+    return np.max(np.abs(slopes))
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", OTHERS)
+def test_em_of_other_data_and_priors_ends_where_there_is_no_slope(name):
+    """And the check sees an optimum beside components that are two percent off."""
+    posterior = group(fit(OTHERS[name](KNOWN), nz.EM(), tol=1e-10, max_iter=20_000, search=None), "posterior")
+    W, H = (posterior[own].to_numpy()[0, 0] for own in ("W", "H"))
+    np.testing.assert_array_equal(W[:, :2], KNOWN)
+    found = largest_slope(read(OTHERS[name](KNOWN)), W, H)
+    off = largest_slope(read(OTHERS[name](1.02 * KNOWN)), np.c_[1.02 * KNOWN, W[:, 2:]], H)
+    assert found < 1e-4 * off
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", ["normal, half-normal", "negative binomial"])
+def test_vb_of_other_data_keeps_them_and_never_falls(name):
+    result = fit(OTHERS[name](KNOWN), "vb", tol=1e-7, search=None)
+    W = group(result, "posterior")["W"].to_numpy()
+    np.testing.assert_array_equal(W[..., :2], np.broadcast_to(KNOWN, (*W.shape[:-1], 2)))
+    bound = group(result, "fit")["objective"].to_numpy()[0]
+    assert np.all(np.diff(bound[np.isfinite(bound)]) >= -1e-10 * np.abs(bound[0]))
+
+
 @pytest.mark.engines
 @pytest.mark.parametrize("engine", ["em", "vb"])
 def test_which_come_first_does_not_matter(engine):
