@@ -19,6 +19,7 @@ import pytest
 PLACES: dict[str, str | tuple[str, ...]] = {
     # EM
     "EM: updates": "nmf_zoo.inference.counts.em:update",
+    "EM: weights of cells": "nmf_zoo.inference.counts.em_losses:weigh",
     "EM: columns that sum to one": "nmf_zoo.inference.counts.em:update_with_held",
     "EM: modes of hyperparameters": "nmf_zoo.inference.counts.em:at_modes",
     "EM: slopes": "nmf_zoo.inference.counts.em:climb_slopes",
@@ -29,6 +30,7 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "EM by slopes: updates": "nmf_zoo.inference.general.em:update",
     "MCEM: sources by exposure": "nmf_zoo.inference.counts.mcem:divide_by_exposure",
     # VB
+    "VB: weights of cells": "nmf_zoo.inference.counts.vb:weigh",
     "VB: divergence from the prior": "nmf_zoo.inference.counts.vb:divergence",
     "VB: bound of hyperparameters": "nmf_zoo.inference.counts.vb:conjugate_bound",
     "VB: updates of hyperparameters": "nmf_zoo.inference.counts.vb:update_conjugates",
@@ -122,6 +124,8 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "chains: coordinates of parameters": "nmf_zoo.inference.hmm.gibbs_chain:COORDINATES",
     "log-normal chain: slope of a level": "nmf_zoo.inference.hmm.chains.log_normal:slope_of_level",
     "log-normal chain: means": "nmf_zoo.inference.hmm.chains.log_normal:draw_mean",
+    "EM of chains: updates": "nmf_zoo.inference.hmm.exact:update",
+    "particle EM: updates": "nmf_zoo.inference.hmm.particle_em:update",
     "particle Gibbs: weights": "nmf_zoo.inference.hmm.particle_gibbs:draw_weights",
     "particle Gibbs: rows of H": "nmf_zoo.inference.hmm.particle_gibbs:draw_rows",
     "conditional filter: resampling": "nmf_zoo.kernels.hmm.particles.conditional_filter:resample_given",

@@ -64,9 +64,11 @@ def check_design(design: Any, slopes: Any, inputs: Inputs) -> tuple[CheckedDesig
 
 
 def check_beside_covariates(told_h: Any, hierarchy: Any, inputs: Inputs) -> None:
-    """H has gamma cells that are not all known."""
+    """H has gamma cells that are not all known, and none that are believed."""
     if told_h is not None and RIGHT.new not in inputs.coords:
         raise InputError("design", "covariates", "None: all of H is known", "leave it out")
+    if told_h is not None and told_h.strength is not None:
+        raise InputError("design", "covariates", "None beside components of H that are believed", "fix them")
     if isinstance(hierarchy, ARD) and hierarchy.is_half_normal:
         raise InputError("design", "covariates", "None beside half-normal cells", 'use nz.ARD(cells="exponential")')
 

@@ -21,10 +21,13 @@ from nmf_zoo.models.hierarchies import (
 from nmf_zoo.models.hyperparameters import check_gamma
 from nmf_zoo.models.inputs import check_inputs
 from nmf_zoo.models.known import (
+    LEFT,
+    RIGHT,
     activations_dims,
     around_known,
     check_known,
     check_known_activations,
+    check_strength,
     declare_activations,
     declare_weights,
     weights_dims,
@@ -89,9 +92,9 @@ def gamma_nmf(
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
     known_strength : number, optional
-        The known components are believed, not fixed: each cell of them has a gamma prior with this shape around its
-        value, so that its coefficient of variation is 1 / sqrt(known_strength) a priori. Cells below a thousandth of
-        their component's mean have their prior around that.
+        The known components, of W and of H, are believed, not fixed: each cell of them has a gamma prior with this
+        shape around its value, so that its coefficient of variation is 1 / sqrt(known_strength) a priori. Cells below
+        a thousandth of their component's mean have their prior around that.
     known_h : array, DataFrame or DataArray (component, obs), optional
         The first components of H, where these are known, as in :func:`~nmf_zoo.poisson_nmf`.
     design : array (obs, covariate), DataFrame, Series or DataArray, optional
@@ -135,8 +138,9 @@ def gamma_nmf(
         coords=coords,
         shape=shape,
     )
-    fixed, inputs = check_known(known, known_strength, inputs)
-    told_h, inputs = check_known_activations(known_h, inputs)
+    strength = check_strength(known_strength, known, known_h)
+    fixed, inputs = check_known(known, strength, inputs)
+    told_h, inputs = check_known_activations(known_h, strength, inputs)
     covariates, inputs = check_design(design, slopes, inputs)
     batches, inputs = check_batches(batch, inputs)
     seconds = {"beta_w": beta_w, "mean_w": mean_w, "beta_h": beta_h, "mean_h": mean_h}
@@ -160,9 +164,14 @@ def gamma_nmf(
             prior_w = prior_w if of_w is None else prior_w.given(of_w, hierarchy.is_mean)
         W = declare_weights(
             fixed,
-            lambda name, dims: pm.Gamma(name, **around_known(fixed, prior_w.declare, inputs), dims=dims),
+            lambda name, dims: pm.Gamma(name, **around_known(LEFT, fixed, prior_w.declare, inputs), dims=dims),
         )
         times = None if covariates is None else covariates.declare()
-        H = declare_activations(told_h, lambda name, dims: pm.Gamma(name, **prior_h.declare(times), dims=dims))
+        H = declare_activations(
+            told_h,
+            lambda name, dims: pm.Gamma(
+                name, **around_known(RIGHT, told_h, lambda: prior_h.declare(times), inputs), dims=dims
+            ),
+        )
         declare_counts(W, H, inputs, batches)
     return model

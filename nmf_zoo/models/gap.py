@@ -87,7 +87,7 @@ def gap(
         shape=shape,
     )
     fixed, inputs = check_known(known, None, inputs)
-    of_h, inputs = check_known_activations(known_h, inputs)
+    of_h, inputs = check_known_activations(known_h, None, inputs)
     prior = check_gamma("h", inputs, alpha_h, beta_h, mean_h, activations_dims(inputs))
     with inputs.model() as model:
         W = declare_weights(fixed, lambda name, dims: pm.HalfFlat(name, dims=dims))

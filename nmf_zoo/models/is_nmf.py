@@ -111,7 +111,7 @@ def is_nmf(
         in_time=chain is not None,
     )
     fixed, inputs = check_known(known, None, inputs)
-    of_h, inputs = check_known_activations(known_h, inputs)
+    of_h, inputs = check_known_activations(known_h, None, inputs)
     if alpha_w is None and beta_w is not None:
         raise InputError("beta_w", "a scale without a shape", "alpha_w= as well", "or leave it out")
     prior_h, recipe = None, None

@@ -59,27 +59,37 @@ class CheckedComponents:
     strength: float | None = None
 
 
-def check_known(known: Any, strength: Any, inputs: Inputs) -> tuple[CheckedComponents | None, Inputs]:
-    """``known=`` and ``known_strength=``, and the inputs with the labels of known and new components."""
-    if known is None:
-        if strength is not None:
-            raise InputError("known_strength", repr(strength), "components to believe in", "give known= as well")
-        return None, inputs
-    if strength is not None and not (isinstance(strength, int | float) and 0 < strength < np.inf):
+def check_strength(strength: Any, known: Any, known_h: Any) -> float | None:
+    """``known_strength=``, of the components that ``known=`` and ``known_h=`` give."""
+    if strength is None:
+        return None
+    if known is None and known_h is None:
+        do = "give known= or known_h= as well"
+        raise InputError("known_strength", repr(strength), "components to believe in", do)
+    if not (isinstance(strength, int | float) and 0 < strength < np.inf):
         raise InputError("known_strength", repr(strength), "a finite number > 0, or None for components that are fixed")
+    return float(strength)
+
+
+def check_known(known: Any, strength: float | None, inputs: Inputs) -> tuple[CheckedComponents | None, Inputs]:
+    """``known=``, and the inputs with the labels of known and new components."""
+    if known is None:
+        return None, inputs
     given = of_result(known) if _compat.is_result(known) else known
     values, inputs = check_components(LEFT, given, inputs)
-    return CheckedComponents(values=values, strength=None if strength is None else float(strength)), inputs
+    return CheckedComponents(values=values, strength=strength), inputs
 
 
-def check_known_activations(known: Any, inputs: Inputs) -> tuple[CheckedComponents | None, Inputs]:
+def check_known_activations(
+    known: Any, strength: float | None, inputs: Inputs
+) -> tuple[CheckedComponents | None, Inputs]:
     """``known_h=``, and the inputs with the labels of known and new components."""
     if known is None:
         return None, inputs
     if _compat.is_result(known):
         raise InputError("known_h", "a result", "a table (component, obs)", "e.g. the mean of its H")
     values, inputs = check_components(RIGHT, known, inputs)
-    return CheckedComponents(values=values), inputs
+    return CheckedComponents(values=values, strength=strength), inputs
 
 
 def check_components(place: KnownPlace, given: Any, inputs: Inputs) -> tuple[Array, Inputs]:
@@ -180,17 +190,24 @@ def is_refit(inputs: Inputs) -> bool:
 
 
 def around_known(
-    known: CheckedComponents | None, declare: Callable[[], dict[str, TensorVariable]], inputs: Inputs
+    place: KnownPlace,
+    known: CheckedComponents | None,
+    declare: Callable[[], dict[str, TensorVariable]],
+    inputs: Inputs,
 ) -> dict[str, TensorVariable]:
-    """``alpha`` and ``beta`` of gamma priors on W: around components that are believed, as declared for the others.
+    """``alpha`` and ``beta`` of a factor's gamma priors: around components that are believed, as declared for others.
 
     The prior mean of a known cell is its value, or a thousandth of its component's mean cell where that is more.
     """
     if known is None or known.strength is None:
         return declare()
-    values = np.maximum(known.values, LEAST * known.values.mean(axis=0))
+    values = np.maximum(known.values, LEAST * known.values.mean(axis=1 - place.axis, keepdims=True))
     of_known = {"alpha": np.full(values.shape, known.strength), "beta": known.strength / values}
-    if is_refit(inputs):
+    if place.new not in inputs.coords:
         return of_known
-    given, size = declare(), (inputs.shape[0], len(inputs.coords[LEFT.new]))
-    return {role: pt.concatenate([own, pt.broadcast_to(given[role], size)], axis=1) for role, own in of_known.items()}
+    given, size = declare(), list(values.shape)
+    size[place.axis] = len(inputs.coords[place.new])
+    return {
+        role: pt.concatenate([own, pt.broadcast_to(given[role], size)], axis=place.axis)
+        for role, own in of_known.items()
+    }

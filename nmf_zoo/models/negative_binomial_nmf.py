@@ -13,10 +13,13 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.models.hyperparameters import Free, Hyperparameter, check_gamma, check_hyperparameter
 from nmf_zoo.models.inputs import Inputs, check_inputs
 from nmf_zoo.models.known import (
+    LEFT,
+    RIGHT,
     activations_dims,
     around_known,
     check_known,
     check_known_activations,
+    check_strength,
     declare_activations,
     declare_weights,
     weights_dims,
@@ -115,17 +118,20 @@ def negative_binomial_nmf(
         shape=shape,
     )
     require_counts(inputs)
-    fixed, inputs = check_known(known, known_strength, inputs)
-    of_h, inputs = check_known_activations(known_h, inputs)
+    strength = check_strength(known_strength, known, known_h)
+    fixed, inputs = check_known(known, strength, inputs)
+    of_h, inputs = check_known_activations(known_h, strength, inputs)
     prior_w = check_gamma("w", inputs, alpha_w, beta_w, mean_w, weights_dims(inputs))
     prior_h = check_gamma("h", inputs, alpha_h, beta_h, mean_h, activations_dims(inputs))
     dispersion = None if alpha is None else check_dispersion(alpha, inputs)
     with inputs.model() as model:
         spread = pm.LogNormal("alpha", np.log(MIDDLE), SPREAD) if dispersion is None else dispersion.declare()
         W = declare_weights(
-            fixed, lambda name, dims: pm.Gamma(name, **around_known(fixed, prior_w.declare, inputs), dims=dims)
+            fixed, lambda name, dims: pm.Gamma(name, **around_known(LEFT, fixed, prior_w.declare, inputs), dims=dims)
         )
-        H = declare_activations(of_h, lambda name, dims: pm.Gamma(name, **prior_h.declare(), dims=dims))
+        H = declare_activations(
+            of_h, lambda name, dims: pm.Gamma(name, **around_known(RIGHT, of_h, prior_h.declare, inputs), dims=dims)
+        )
         declare_overdispersed(W, H, spread, inputs)
     return model
 

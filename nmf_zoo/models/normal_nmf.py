@@ -112,7 +112,7 @@ def normal_nmf(
         sparse="stored",
     )
     fixed, inputs = check_known(known, None, inputs)
-    of_h, inputs = check_known_activations(known_h, inputs)
+    of_h, inputs = check_known_activations(known_h, None, inputs)
     of_w = {"alpha": alpha_w, "beta": beta_w, "mean": mean_w, "mu": mu_w, "sigma": sigma_w}
     of_activations = {"alpha": alpha_h, "beta": beta_h, "mean": mean_h, "mu": mu_h, "sigma": sigma_h}
     prior_w = check_positive("w", inputs, weights_dims(inputs), **of_w)

@@ -112,7 +112,7 @@ def poisson_nmf(
         shape=shape,
     )
     fixed, inputs = check_known(known, None, inputs)
-    of_h, inputs = check_known_activations(known_h, inputs)
+    of_h, inputs = check_known_activations(known_h, None, inputs)
     prior_w = check_half_normal("w", inputs, sigma_w, weights_dims(inputs))
     prior_h = check_half_normal("h", inputs, sigma_h, activations_dims(inputs))
     with inputs.model() as model:

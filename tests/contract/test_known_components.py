@@ -164,6 +164,31 @@ def test_beliefs_are_priors_around_the_catalogue():
     np.testing.assert_allclose(shape / rate, np.c_[expected, np.full((F, 1), 0.1)])
 
 
+@pytest.mark.parametrize("make", [nz.gamma_nmf, nz.negative_binomial_nmf])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_beliefs_of_h_are_those_of_w_of_the_transpose(make, rank):
+    """Beside a new component, and alone."""
+    rows = ROWS * np.r_[0.0, np.ones(N - 1)]
+    new, other = {"alpha": 1.2, "beta": 0.3}, {"alpha": 1.5, "beta": 0.7}
+
+    def declared(X, left, right, **given):
+        of_w, of_h = (
+            {f"{role}_{end}": own for role, own in prior.items()} for end, prior in (("w", left), ("h", right))
+        )
+        return read(make(X, rank, known_strength=20.0, **of_w, **of_h, **given))
+
+    if rank == 2:
+        new = {}
+    of_h, of_w = declared(X, other, new, known_h=rows), declared(X.T, new, other, known=rows.T)
+    assert of_h.H.is_free
+    W, H = RNG.gamma(1.0, 1.0, (F, rank)), RNG.gamma(1.0, 1.0, (rank, N))
+    alpha = {"alpha": 2.0} if make is nz.negative_binomial_nmf else {}
+    expected = of_w.log_joint({"W": H.T, "H": W.T, **alpha})
+    assert of_h.log_joint({"W": W, "H": H, **alpha}) == pytest.approx(expected, rel=1e-12)
+    for ours, theirs in zip(of_h.H.prior.shape_and_rate({}), of_w.W.prior.shape_and_rate({}), strict=True):
+        np.testing.assert_allclose(ours, np.transpose(theirs))
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -185,7 +210,14 @@ def test_beliefs_are_priors_around_the_catalogue():
             r"prior: got 'hpf'; expected None beside known_strength=",
         ),
         ({"known": CATALOGUE, "known_strength": -1.0}, r"known_strength: got -1\.0"),
-        ({"known_strength": 3.0}, r"known_strength: got 3\.0; expected components to believe in"),
+        (
+            {"known_strength": 3.0},
+            r"known_strength: got 3\.0; expected components to believe in; give known= or known_h=",
+        ),
+        (
+            {"known_h": ROWS, "known_strength": 3.0, "design": np.arange(N)},
+            r"design: got covariates; expected None beside components of H that are believed",
+        ),
         ({"known": CATALOGUE.rename(index={"gene0": "other"})}, r"known: got labels of 'feature' that differ"),
     ],
 )
@@ -231,6 +263,22 @@ def test_optimisers_keep_them_and_never_lose(name, stored):
 
 
 @pytest.mark.engines
+def test_known_components_that_em_moves_are_seen(monkeypatch):
+    """A planted error: each update of a factor takes the known columns along."""
+
+    def wrong(right):
+        def moving(side, *given):
+            new, residual = right(side, *given)
+            return new * (1.0 if side.factor.known is None else 1.01), residual
+
+        return moving
+
+    plant(monkeypatch, "EM: updates", wrong)
+    with pytest.raises(AssertionError):
+        test_optimisers_keep_them_and_never_lose("plain em", "sparse")
+
+
+@pytest.mark.engines
 @pytest.mark.parametrize("name", GAP)
 @pytest.mark.parametrize("stored", STORED)
 def test_gap_keeps_them_and_new_ones_sum_to_one(name, stored):
@@ -253,6 +301,51 @@ def test_em_ends_where_pymc_says_there_is_no_slope(first):
     )
     scale = X.sum() / 30
     assert np.max(np.abs(slopes)) < 1e-5 * scale  # with respect to logarithms: cells at 0 have none
+
+
+HALF_NORMAL = {"sigma_w": 1.0, "sigma_h": 50.0}
+OTHERS = {
+    "normal": lambda known: nz.normal_nmf(X, 3, known=known, sigma=2.0),
+    "normal, half-normal": lambda known: nz.normal_nmf(X, 3, known=known, sigma=2.0, **HALF_NORMAL),
+    "half-normal": lambda known: nz.poisson_nmf(X, 3, known=known, **HALF_NORMAL),
+    "negative binomial": lambda known: nz.negative_binomial_nmf(X, 3, known=known, alpha=5.0, **PRIORS),
+}
+
+
+def largest_slope(structure, W, H):
+    """Of the log density in the logarithms of W's new column and of H, by central differences."""
+    slopes, step = [], 1e-5
+    for own, cells in (("W", [(f, 2) for f in range(F)]), ("H", list(np.ndindex(H.shape)))):
+        for cell in cells:
+            ends = []
+            for factor in (1 + step, 1 - step):
+                moved = {"W": W.copy(), "H": H.copy()}
+                moved[own][cell] *= factor
+                ends.append(structure.log_joint(moved))
+            slopes.append((ends[0] - ends[1]) / (2 * step))
+    return np.max(np.abs(slopes))
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", OTHERS)
+def test_em_of_other_data_and_priors_ends_where_there_is_no_slope(name):
+    """And the check sees an optimum beside components that are two percent off."""
+    posterior = group(fit(OTHERS[name](KNOWN), nz.EM(), tol=1e-10, max_iter=20_000, search=None), "posterior")
+    W, H = (posterior[own].to_numpy()[0, 0] for own in ("W", "H"))
+    np.testing.assert_array_equal(W[:, :2], KNOWN)
+    found = largest_slope(read(OTHERS[name](KNOWN)), W, H)
+    off = largest_slope(read(OTHERS[name](1.02 * KNOWN)), np.c_[1.02 * KNOWN, W[:, 2:]], H)
+    assert found < 1e-4 * off
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", ["normal, half-normal", "negative binomial"])
+def test_vb_of_other_data_keeps_them_and_never_falls(name):
+    result = fit(OTHERS[name](KNOWN), "vb", tol=1e-7, search=None)
+    W = group(result, "posterior")["W"].to_numpy()
+    np.testing.assert_array_equal(W[..., :2], np.broadcast_to(KNOWN, (*W.shape[:-1], 2)))
+    bound = group(result, "fit")["objective"].to_numpy()[0]
+    assert np.all(np.diff(bound[np.isfinite(bound)]) >= -1e-10 * np.abs(bound[0]))
 
 
 @pytest.mark.engines

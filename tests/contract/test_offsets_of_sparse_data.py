@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError
 from nmf_zoo.structure import Cells, Dense, Listed, Outer
+from tests.planted import plant
 
 pytestmark = pytest.mark.filterwarnings("ignore:X. .*no .*observed cell")
 F, N, K = 9, 12, 2
@@ -146,6 +148,22 @@ def test_optimisers_find_the_same(exposure, background, engine):
     np.testing.assert_allclose(sparse.fit["objective"], dense.fit["objective"], rtol=1e-10)
 
 
+@pytest.mark.parametrize(("engine", "place"), [(PLAIN, "EM: weights of cells"), (nz.VB(), "VB: weights of cells")])
+def test_weights_of_sparse_data_without_features_are_seen(engine, place, monkeypatch):
+    """A planted error: the exposure of features is forgotten where X is sparse."""
+
+    def wrong(right):
+        def forgetting(structure):
+            weights = right(structure)
+            return replace(weights, of_features=np.ones((1, 1))) if isinstance(structure.data, Cells) else weights
+
+        return forgetting
+
+    plant(monkeypatch, place, wrong)
+    with pytest.raises(AssertionError):
+        test_optimisers_find_the_same("both", "number", engine)
+
+
 @pytest.mark.parametrize(("exposure", "background"), [("samples", "none"), ("both", "number"), ("cells", "cells")])
 def test_gibbs_draws_the_same(exposure, background):
     """Until rounding sends one count elsewhere: it is shared out by the same numbers of its cell's own stream."""
@@ -174,7 +192,7 @@ def test_other_fits_find_the_same(name, exposure, background):
         nz.fit(engine=engine, model=model, max_iter=1 if name == "mcem" else 4, search=None, random_seed=2, quiet=True)
         for model in models(exposure, background, make, **arguments)
     )
-    np.testing.assert_allclose(sparse.posterior["W"], dense.posterior["W"], rtol=1e-8)
+    np.testing.assert_allclose(sparse.posterior["W"], dense.posterior["W"], rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +204,17 @@ def test_the_evidence_is_the_same(method):
     )
     error = np.hypot(*(found["log_evidence_error"] for found in (dense, sparse)))
     assert abs(sparse["log_evidence"] - dense["log_evidence"]) < 1e-8 + 4 * error
+
+
+def test_enumeration_of_both_forms_is_the_same():
+    """All samples alike: of a dense table, a pair is one exposure per cell, which it refuses."""
+    counts, of_features = np.array([[1, 0, 2], [0, 2, 1]]), np.array([[0.4], [2.5]])
+    forms = (counts, 1.6 * of_features), (scipy.sparse.csr_array(counts), (of_features, np.full((1, 3), 1.6)))
+    dense, sparse = (
+        nz.evidence(nz.gamma_nmf(table, K, exposure=own, background=0.3, **PRIORS), "enumeration", quiet=True)
+        for table, own in forms
+    )
+    assert sparse.attrs["log_evidence"] == pytest.approx(dense.attrs["log_evidence"], rel=1e-10)
 
 
 def test_the_marginal_likelihood_is_the_same():
@@ -206,7 +235,7 @@ def test_projections_and_predictions_are_the_same():
             group(nz.log_likelihood(found, model=model, per=per), "log_likelihood")["X"]
             for found, model in ((fitted, dense), (again, sparse))
         )
-        np.testing.assert_allclose(second, first, rtol=1e-9)
+        np.testing.assert_allclose(second, first, rtol=1e-10)
     exposure = PER_FEATURE * PER_SAMPLE[:, :3], (PER_FEATURE, PER_SAMPLE[:, :3])
     found = [
         nz.project(idata, new, model=model, exposure=own, background=0.3, engine=PLAIN, random_seed=1, quiet=True)
@@ -215,7 +244,7 @@ def test_projections_and_predictions_are_the_same():
             (again, SPARSE[:, :3], sparse, exposure[1]),
         )
     ]
-    np.testing.assert_allclose(found[1].posterior["H"], found[0].posterior["H"], rtol=1e-8)
+    np.testing.assert_allclose(found[1].posterior["H"], found[0].posterior["H"], rtol=1e-10)
 
 
 def test_held_out_counts_of_both_forms_score_alike():
@@ -232,7 +261,7 @@ def test_held_out_counts_of_both_forms_score_alike():
             quiet=True,
         )
         scores.append(table["estimate"].to_numpy())
-    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-9)
+    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-10)
 
 
 # -- cells that were observed alone ----------------------------------------------------------------------------------

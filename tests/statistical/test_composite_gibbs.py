@@ -286,6 +286,7 @@ CALIBRATED = {
     "is_nmf": lambda: nz.is_nmf(None, 2, **PRIORS, shape=(3, 4)),
     "is_nmf, mask": lambda: nz.is_nmf(np.ones((3, 4)), 2, **PRIORS, mask=MASK34),
     "known profiles": with_known_profiles,
+    "a component of W known": lambda: nz.is_nmf(None, 3, known=[[0.8], [0.0], [0.2]], **PRIORS, shape=(3, 4)),
 }
 check_ranks = partial(check_calibrated, engine=nz.Gibbs(trajectories="never"), tune=TUNE, thin=THIN)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
+import scipy.sparse
 
 import nmf_zoo as nz
 from tests.planted import check_seen, plant
@@ -21,6 +22,9 @@ ALLOCATIONS = nz.Gibbs(trajectories="never")
 
 MASK = np.array([[True, False, True, True], [True, True, False, True], [False, True, True, True]])
 TEMPLATES = np.array([[0.8, 1.9], [1.4, 0.3], [0.2, 1.1]])
+ACTIVATIONS = [[0.6, 1.9, 0.4, 1.0]]
+EXPOSURE = np.array([[0.4], [1.0], [2.5]]), np.array([[0.5, 1.0, 1.6, 0.8]])
+RATES = nz.ARD(shape=4.0, scale=2.0, law="gamma")
 W_PRIOR, H_PRIOR = {"alpha_w": 1.2, "beta_w": 1.5}, {"alpha_h": 0.8, "beta_h": 0.6}
 
 
@@ -58,18 +62,42 @@ UNKNOWN = {
     "gap, rates unknown": lambda: with_unknown_rates(),
     "gamma_nmf, shape and mean unknown": with_unknown_shape_and_mean,
 }
+
+
+def known_in_both():
+    """One component of W known and another of H, of three; an exposure of features and samples, and a background."""
+    offsets = {"exposure": EXPOSURE, "background": 0.2}
+    return nz.gamma_nmf(
+        np.ones((3, 4)), 3, known=TEMPLATES[:, :1], known_h=ACTIVATIONS, **W_PRIOR, **H_PRIOR, **offsets
+    )
+
+
+def believed():
+    """One component of W and H believed and another new, of the cells that a sparse matrix stores."""
+    stored = scipy.sparse.csr_array(np.where(MASK, 1.0, 0.0))
+    known = {"known": TEMPLATES[:, :1], "known_h": ACTIVATIONS, "known_strength": 4.0}
+    return nz.gamma_nmf(stored, 2, observed="stored", **known, **W_PRIOR, **H_PRIOR)
+
+
+def relevance_rates():
+    """Of two new components; one is known."""
+    return nz.gamma_nmf(None, 3, known=TEMPLATES[:, :1], prior=RATES, shape=(3, 4))
+
+
 BESIDE = {"hpf beside known components": lambda: beside(TEMPLATES)}
 HIERARCHIES = {
     "hpf": lambda: nz.gamma_nmf(None, 2, prior=nz.HPF(shape=3.0), alpha_w=1.2, alpha_h=0.8, shape=(3, 4)),
     "ard": lambda: nz.gamma_nmf(None, 2, prior="ard", shape=(3, 4)),
 }
-MODELS = KNOWN | UNKNOWN | HIERARCHIES | BESIDE
+FORMS = {"known in both, offsets": known_in_both, "believed, stored cells": believed, "ard of rates": relevance_rates}
+MODELS = KNOWN | UNKNOWN | HIERARCHIES | BESIDE | FORMS
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_ranks_are_uniform(name):
     """Long: a chain for each simulation."""
-    check_calibrated(MODELS[name], ALLOCATIONS, SIMULATIONS, tune=TUNE, thin=THIN, seed=1)
+    simulations = size(50, 1000) if name in FORMS else SIMULATIONS
+    check_calibrated(MODELS[name], ALLOCATIONS, simulations, tune=TUNE, thin=THIN, seed=1)
 
 
 # -- planted errors ------------------------------------------------------------------------------------------------
@@ -99,7 +127,27 @@ def test_a_missing_jacobian_is_seen(monkeypatch):
     check_is_seen(lambda: with_unknown_rates(pm.LogNormal, (0.0, 1.5), n_samples=1, alpha_h=0.5))
 
 
-@pytest.mark.parametrize("name", HIERARCHIES)
+def test_an_exposure_of_samples_that_is_forgotten_is_seen(monkeypatch):
+    plant(
+        monkeypatch,
+        "Gibbs: weights of cells",
+        lambda right: lambda structure: replace(right(structure), of_samples=np.full((1, 1), 1.6)),
+    )
+    check_is_seen(MODELS["known in both, offsets"])
+
+
+def test_a_belief_of_another_strength_is_seen(monkeypatch):
+    """The means of its cells are as they were."""
+
+    def weaker(priors):
+        factor = np.array([[0.25, 1.0]])
+        return priors._replace(shape_w=factor * priors.shape_w, rate_w=factor * priors.rate_w)
+
+    plant(monkeypatch, "Gibbs: priors of cells", lambda right: lambda *arguments: weaker(right(*arguments)))
+    check_is_seen(MODELS["believed, stored cells"])
+
+
+@pytest.mark.parametrize("name", [*HIERARCHIES, "ard of rates"])
 def test_rates_of_twice_the_cells_are_seen(name, monkeypatch):
     """Long: a chain for each simulation."""
     plant(monkeypatch, "hyperparameters: sums of groups", with_sums(lambda s: s._replace(n_cells=2 * s.n_cells)))

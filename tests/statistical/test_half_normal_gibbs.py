@@ -18,7 +18,7 @@ from nmf_zoo.kernels.random.modified_half_normal import (
 )
 from tests.planted import check_seen, plant
 from tests.sizes import size
-from tests.statistical.calibration import check_calibrated
+from tests.statistical.calibration import SEEING, check_calibrated
 from tests.statistical.gates import check_means
 from tests.statistical.geweke import (
     BACKGROUND,
@@ -201,6 +201,11 @@ def test_a_count_too_many_is_seen(monkeypatch):
 # -- calibration -----------------------------------------------------------------------------------------------------
 
 ARD = nz.ARD(cells="half-normal")
+PRECISIONS = nz.ARD(shape=4.0, scale=2.0, cells="half-normal", law="gamma")
+
+
+def precisions_beside_a_known_component():
+    return nz.gamma_nmf(None, 3, known=[[0.8], [1.4], [0.2]], prior=PRECISIONS, shape=(3, 4))
 
 
 @pytest.mark.statistical
@@ -209,9 +214,24 @@ ARD = nz.ARD(cells="half-normal")
     [
         lambda: nz.poisson_nmf(None, 2, sigma_w=[0.7, 1.8], sigma_h=[[1.4], [0.6]], shape=(3, 4)),
         lambda: nz.gamma_nmf(None, 2, prior=ARD, shape=(3, 4)),
+        precisions_beside_a_known_component,
     ],
-    ids=["half-normals", "ard"],
+    ids=["half-normals", "ard", "ard of precisions beside a known component"],
 )
 def test_ranks_are_uniform(declare):
     """Long: a chain for each simulation."""
     check_calibrated(declare, "gibbs", size(50, 1000), tune=size(40, 150), thin=size(4, 12), seed=1)
+
+
+@pytest.mark.statistical
+def test_squares_that_are_not_halved_are_seen_in_ranks(monkeypatch):
+    """Long: a chain for each simulation."""
+    plant(monkeypatch, "hyperparameters: sums of groups", with_sums(lambda sums: sums._replace(total=2 * sums.total)))
+    check_seen(
+        lambda n: check_calibrated(
+            precisions_beside_a_known_component, "gibbs", n, tune=40, thin=4, seed=2, least=SEEING
+        ),
+        50,
+        "gate 2, uniform ranks",
+        SEEING,
+    )

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import scipy.sparse
 from scipy.integrate import cumulative_simpson, simpson
 from scipy.special import log_ndtr
 from scipy.stats import kstest, truncnorm
@@ -23,7 +24,7 @@ from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import TruncatedNormalPrior
 from tests.planted import check_seen, plant
 from tests.sizes import size
-from tests.statistical.calibration import check_calibrated
+from tests.statistical.calibration import SEEING, check_calibrated
 from tests.statistical.gates import check_means
 from tests.statistical.geweke import (
     BACKGROUND,
@@ -320,6 +321,34 @@ def test_gibbs_is_calibrated():
         return nz.normal_nmf(None, 2, beta_w=1.0, sigma_h=1.5, sigma=sigma, shape=(4, 5))
 
     check_calibrated(declare, "gibbs", size(50, 400), tune=150, thin=5, seed=1)
+
+
+def stored_cells_beside_a_known_component():
+    """Of the cells that a sparse matrix stores, with an exposure of features and samples; two components are new."""
+    stored = scipy.sparse.csr_array([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+    exposure = np.array([[0.7], [1.0], [1.5]]), np.array([[0.5, 1.0, 1.6, 0.8]])
+    own = {"known": [[0.8], [1.4], [0.2]], "sigma_w": 1.2, "sigma_h": 1.5, "sigma": 0.4, "exposure": exposure}
+    return nz.normal_nmf(stored, 3, observed="stored", **own)
+
+
+@pytest.mark.statistical
+def test_gibbs_is_calibrated_of_stored_cells_beside_a_known_component():
+    """Long: simulations, each with a warm-up."""
+    check_calibrated(stored_cells_beside_a_known_component, "gibbs", size(50, 400), tune=60, thin=6, seed=1)
+
+
+@pytest.mark.statistical
+def test_a_precision_in_place_of_its_root_is_seen_in_ranks(monkeypatch):
+    """Long: simulations, each with a warm-up."""
+    plant(monkeypatch, *PLANTED["precision in place of its root"])
+    check_seen(
+        lambda n: check_calibrated(
+            stored_cells_beside_a_known_component, "gibbs", n, tune=60, thin=6, seed=2, least=SEEING
+        ),
+        50,
+        "gate 2, uniform ranks",
+        SEEING,
+    )
 
 
 @pytest.mark.statistical

@@ -52,6 +52,7 @@ def plain(**options):
     return model(X23, 2, W_PRIOR, H_PRIOR, **NB, **options)
 
 
+PARTLY = model(X23, 3, W_PRIOR, gamma([[1.6], [0.7], [1.0]], 1.7), alpha=0.8, exposure=EXPOSURE, **NB)
 MODELS = {
     "known alpha": plain(alpha=0.8),
     "one alpha": plain(alpha=OF_ALL),
@@ -59,6 +60,9 @@ MODELS = {
     "alpha of samples, mask": plain(alpha=OF_SAMPLES, mask=MASK, exposure=[[0.4], [2.5]]),
     "W fixed": model(X23, 2, FIXED, H_PRIOR, alpha=OF_ALL, background=[[0.2], [0.5]], **NB),
     "H fixed": model(X32, 2, gamma(1.3, 0.9), FIXED, alpha=0.7, mask=MASK.T, **NB),
+    "a component of W known": dataclasses.replace(
+        PARTLY, W=beside(PARTLY.W, [[0.8, 0.0, 0.0], [1.4, 0.0, 0.0]], (1, 3))
+    ),
     "rate of H": model(X23, 2, W_PRIOR, gamma(1.2, unknown("r", "gamma", 4.0, 3.0)), alpha=OF_ALL, **NB),
 }
 PARTLY = model(X23, 3, W_PRIOR, gamma([[1.6], [0.7], [1.0]], 1.7), alpha=0.8, **NB)
@@ -175,6 +179,7 @@ def wrong_sides(monkeypatch):
         (wrong_multipliers, "H fixed"),
         (wrong_jacobian, "one alpha"),
         (wrong_sides, "alpha of samples, mask"),
+        (wrong_sides, "a component of W known"),
     ],
 )
 def test_planted_errors_are_seen(spoil, name, monkeypatch):

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.statistical
 X22, X12 = np.array([[2, 1], [0, 3]]), np.array([[3, 1]])
 W22 = np.array([[0.8, 1.9], [1.4, 0.3]])
 SIGMA_W, SIGMA_H = np.array([0.7, 1.8]), np.array([1.4, 0.6])
-VARIANCE = unknown("r", "inverse_gamma", 3.0, 2.0)
+VARIANCE, PRECISION = unknown("r", "inverse_gamma", 3.0, 2.0), unknown("r", "gamma", 3.0, 2.0)
 LOG_R = np.arange(-4.0, 5.0, 0.25)
 
 
@@ -36,13 +36,15 @@ def both_half_normal():
     return structure, lambda: log_evidence(X22, SIGMA_W, SIGMA_H)
 
 
-def one_variance():
-    """A variance of both factors, integrated over."""
-    structure = model(X12, 2, half_normal(variance=VARIANCE), half_normal(variance=VARIANCE))
+def one_of_both(role):
+    """A variance, or a precision, of both factors, integrated over."""
+    own = {"variance": VARIANCE, "precision": PRECISION}[role]
+    structure = model(X12, 2, half_normal(**{role: own}), half_normal(**{role: own}))
 
     def exact():
+        power = 0.5 if role == "variance" else -0.5  # of it, sigma is
         return logsumexp([
-            log_evidence(X12, *np.full((2, 2), np.exp(t / 2))) + float(VARIANCE.prior.log_density(np.exp(t))) + t
+            log_evidence(X12, *np.full((2, 2), np.exp(power * t))) + float(own.prior.log_density(np.exp(t))) + t
             for t in LOG_R
         ]) + np.log(LOG_R[1] - LOG_R[0])  # fmt: skip
 
@@ -76,7 +78,8 @@ def known_in_both(of_h=1):
 
 CASES = {
     "both half-normal": both_half_normal,
-    "a variance of both": one_variance,
+    "a variance of both": lambda: one_of_both("variance"),
+    "a precision of both": lambda: one_of_both("precision"),
     "a component of W": lambda: enumerated("a component of W"),
     "a component of H, mask, exposure, background": lambda: enumerated("a component of H, mask, exposure, background"),
     "one component of W, another of H": known_in_both,
@@ -139,10 +142,11 @@ def test_variances_in_the_place_of_precisions_are_seen(monkeypatch):
     check_is_seen(structure, exact, monkeypatch, lambda t: t._replace(curves=tuple(1.0 / c for c in t.curves)))
 
 
-def test_precisions_that_stay_behind_are_seen(monkeypatch):
+@pytest.mark.parametrize("role", ["variance", "precision"])
+def test_precisions_that_stay_behind_are_seen(role, monkeypatch):
     """Factors move at the middle of the hyperprior, whatever their particles' values are."""
     put(monkeypatch, "SMC: rates of particles", lambda target, rates, first, last: [(target, first, last)])
-    structure, exact = one_variance()
+    structure, exact = one_of_both(role)
     check_seen(lambda n: check(smc.prepare(structure), exact(), n), RUNS, "gate", least=10)
 
 

@@ -15,7 +15,7 @@ from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.reading import read
 from nmf_zoo.runtime.workers import SERIAL
 from tests.naive.powers import composite_bound as naive
-from tests.planted import put
+from tests.planted import plant, put
 
 F, N = 6, 40
 RNG = np.random.default_rng(8)
@@ -172,9 +172,35 @@ def test_exact_em_of_chains_never_falls_and_ends_at_a_maximum_of_the_new_compone
         assert at(np.maximum(new - step, 0.0)) <= objective[-1] + 1e-6
 
 
-def test_particle_em_of_chains_keeps_them():
-    result = fit(series(), nz.ParticleEM(particles=100), max_iter=3, tol=0)
+def test_particle_em_of_chains_keeps_them_and_ends_where_exact_em_does():
+    """The exact log density there is its maximum, up to the particles' error."""
+    model = series(alpha_w=2.0, mean_w=10.0)
+    best = group(fit(model, "hmm_exact", tol=1e-9, max_iter=500), "fit")["objective"].to_numpy()[0]
+    result = fit(model, nz.ParticleEM(particles=100), max_iter=30, tol=0)
     assert_known(result, 20 * KNOWN)
+    problem = exact.prepare(read(model), exact.HMMExact(), SERIAL)
+    new = group(result, "posterior")["W_new"].to_numpy()[0, 0]
+    assert exact.init(problem, seed_key(1), {"W_new": new}).objective == pytest.approx(np.nanmax(best), abs=0.02)
+
+
+def exact_em_ends_at_a_maximum():
+    test_exact_em_of_chains_never_falls_and_ends_at_a_maximum_of_the_new_components({})
+
+
+@pytest.mark.parametrize(
+    ("place", "check"),
+    [
+        ("EM of chains: updates", exact_em_ends_at_a_maximum),
+        ("particle EM: updates", test_particle_em_of_chains_keeps_them_and_ends_where_exact_em_does),
+    ],
+)
+def test_new_components_with_the_sources_of_others_are_seen(place, check, monkeypatch):
+    def wrong(right):
+        return lambda side, mode, W, sources, *rest: right(side, mode, W, np.roll(sources, 1, axis=1), *rest)
+
+    plant(monkeypatch, place, wrong)
+    with pytest.raises(AssertionError):
+        check()
 
 
 def test_a_mean_of_iterates_keeps_them():

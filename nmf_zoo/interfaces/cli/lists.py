@@ -17,10 +17,12 @@ WIDE = [[3, 0, 5, 1, 2], [1, 4, 0, 2, 6]]  # more samples than features, so that
 
 
 def run_models(arguments: argparse.Namespace) -> int:
-    for name, entry in catalogue.models().items():
+    models = catalogue.models()
+    width = max(map(len, models)) + 2
+    for name, entry in models.items():
         own = [argument for argument in entry.arguments.values() if argument.name not in NOT_HYPERPARAMETERS]
-        print(f"{name:13}{entry.summary.replace('``', '')}")
-        print(f"{'':13}{' '.join(argument.flag for argument in own) or 'no hyperparameters'}")
+        print(f"{name:{width}}{entry.summary.replace('``', '')}")
+        print(f"{'':{width}}{' '.join(argument.flag for argument in own) or 'no hyperparameters'}")
     return 0
 
 
@@ -80,6 +82,10 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
         """The first component of W known."""
         return lambda build, X: build(X, known=np.ones((len(X), 1)), **options)
 
+    def known_h(**options: Any) -> Callable[[Any, Any], Any]:
+        """The first component of H known."""
+        return lambda build, X: build(X, known_h=np.ones((1, np.shape(X)[1])), **options)
+
     def errors(**options: Any) -> Callable[[Any, Any], Any]:
         """Known ones that differ between cells."""
         return lambda build, X: build(X, 1, sigma=0.1 + 0.1 * np.asarray(X), **options)
@@ -90,15 +96,21 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     def covariates(build: Any, X: Any) -> Any:
         return build(X, 1, design=np.linspace(-1.0, 1.0, np.shape(X)[1]))
 
-    def sparse(build: Any, X: Any) -> Any:
-        depths = 1.0 + np.arange(X.shape[1])[None]
-        return build(sp.csr_array(X), 1, exposure=(np.ones((len(X), 1)), depths), background=0.5)
+    def sparse(**options: Any) -> Callable[[Any, Any], Any]:
+        """With an exposure of features and of samples, and a background."""
+
+        def declare(build: Any, X: Any) -> Any:
+            exposure = np.ones((len(X), 1)), 1.0 + np.arange(X.shape[1])[None]
+            return build(sp.csr_array(X), 1, exposure=exposure, background=0.5, **options)
+
+        return declare
 
     found: dict[tuple[str, str], Callable[[Any, Any], Any]] = {(name, ""): plain(rank=1) for name in MODELS}
     found |= {("gamma-nmf", word): plain(rank=1, prior=word) for word in ("hpf", "ard")}
     found |= {("gamma-nmf", "ard, half-normal"): plain(rank=1, prior=ARD(cells="half-normal"))}
     found |= {("gamma-nmf", "batches"): batches, ("gamma-nmf", "covariates"): covariates}
-    found |= {(name, "half-normal"): plain(rank=1, sigma_w=1.0, sigma_h=1.0) for name in ("poisson-nmf", "normal-nmf")}
+    halves, half_normal = ("poisson-nmf", "normal-nmf"), {"sigma_w": 1.0, "sigma_h": 1.0}
+    found |= {(name, "half-normal"): plain(rank=1, **half_normal) for name in halves}
     found |= {("normal-nmf", "exponential, errors per cell"): errors(beta_w=1.0, beta_h=1.0)}
     found |= {("normal-nmf", "gamma, errors per cell"): errors(alpha_w=2.0, alpha_h=0.5)}
     found |= {("normal-nmf", "truncated normal"): plain(rank=1, mu_w=1.0, sigma_w=1.0, mu_h=1.0, sigma_h=1.0)}
@@ -109,8 +121,16 @@ def declarations() -> dict[tuple[str, str], Callable[[Any, Any], Any]]:
     found |= {(name, "all known"): known(rank=1) for name in MODELS}
     found |= {("gamma-nmf", "ard, known beside new"): known(rank=2, prior="ard")}
     found |= {("gamma-nmf", "known_strength"): known(rank=2, known_strength=9.0)}
-    of_counts = ("poisson-nmf", "gamma-nmf", "negative-binomial-nmf", "gap", "hmm-nmf")
-    return found | {(name, "sparse, with offsets"): sparse for name in of_counts}
+    of_counts = "poisson-nmf", "gamma-nmf", "negative-binomial-nmf", "gap", "hmm-nmf"
+    found |= {(name, "sparse, with offsets"): sparse() for name in of_counts}
+    found |= {("gamma-nmf", "stored cells, with offsets"): sparse(observed="stored")}
+    found |= {("normal-nmf", "half-normal, stored cells, with offsets"): sparse(observed="stored", **half_normal)}
+    gamma_law = {"ard": ARD(law="gamma"), "ard, half-normal": ARD(cells="half-normal", law="gamma")}
+    found |= {("gamma-nmf", f"{form}, gamma law"): plain(rank=1, prior=prior) for form, prior in gamma_law.items()}
+    found |= {("gamma-nmf", "hpf, shapes of 1"): plain(rank=1, prior="hpf", alpha_w=1.0, alpha_h=1.0)}
+    found |= {("gamma-nmf", "hpf, known beside new"): known(rank=2, prior="hpf")}
+    found |= {(name, "half-normal, known beside new"): known(rank=2, **half_normal) for name in halves}
+    return found | {(name, "known of H beside new"): known_h(rank=2) for name in MODELS if name != "hmm-nmf"}
 
 
 def _mark(on_wide: str, on_tall: str, notes: list[str]) -> str:
