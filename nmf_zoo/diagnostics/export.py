@@ -16,7 +16,6 @@ from nmf_zoo.diagnostics.invariants import ess, rhat
 from nmf_zoo.errors import InputError, number_of, warn_caller
 from nmf_zoo.files import check_place, replacing
 from nmf_zoo.options import names_checked
-from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import component_order, describe_shown, draws_in_order
 from nmf_zoo.results.components import with_known_weights
 from nmf_zoo.results.factor_draws import factor_dims
@@ -272,6 +271,8 @@ def _along(values: Any, dim: Any) -> Any:
 
 def _scale_of(model: Any, idata: Any, weights: str, activations: str) -> _Scale:
     """The model's, held against the draws; InputError where it can't be summed over the features."""
+    from nmf_zoo.reading import read  # which imports PyMC, that tables of a result alone do without
+
     structure, group = read(model), draws_or_means(idata)
     names, exposure = (structure.W.name, structure.H.name), structure.likelihood.exposure
     if {*names} != {weights, activations}:
