@@ -469,6 +469,8 @@ def test_messages_speak_of_options_and_files(said, meant):
     ("words", "said"),
     [
         ("fit none.csv --rank 2 -o x.zarr", "none.csv: got no such file"),
+        ("fit none --rank 2 -o x.nc", "none: got no such file; expected a file or a folder that exists"),
+        ("describe none.zarr", "none.zarr: got no such file"),
         ("fit counts.csv --rank 2 -o x.txt", "ends in .nc, .zarr"),
         ("fit counts.csv --rank 2 -o none/x.zarr", "a folder that exists"),
         ("fit counts.csv --rank 2 -o counts.csv/x.zarr", "a folder that exists"),
