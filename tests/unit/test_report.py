@@ -223,7 +223,8 @@ def test_known_components_have_all_pictures(tmp_path):
     known = np.random.default_rng(2).dirichlet(np.ones(5), 2).T
     refit = nz.gamma_nmf(X, 2, known=known)
     page = written(tmp_path, nz.sample(engine="gibbs", model=refit, **QUICK), refit)
-    assert not page.problems and n_pictures(page) == 4  # components, activations, reconstruction, lp
+    assert not page.problems
+    assert n_pictures(page) == 4  # components, activations, reconstruction, lp
     assert "W is known, and its components are in one order in every chain" in page.text
     assert "The components of all 2 chains" in page.text
 
