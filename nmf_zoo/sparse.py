@@ -35,11 +35,25 @@ def read_sparse(name: str, given: Any, layout: str = "csr", dtype: Any = np.floa
 
 
 def require_listed(name: str, given: Any) -> None:
-    """Refuse stored blocks with zeros where stored cells were observed, and no other: these may but fill the blocks."""
-    if given.format == "bsr" and np.any(given.data == 0):
-        got = "a sparse matrix in blocks ('bsr') with zeros in them, with observed='stored'"
+    """Refuse blocks or diagonals with zeros where stored cells were observed: these may but fill them."""
+    what = _filled_up(name, given)
+    if what is not None:
+        got = f"a sparse matrix in {what} ({given.format!r}) with zeros in them, with observed='stored'"
         do = f"list the cells that were observed: {ANEW}"
         raise InputError(name, got, "a format that stores cells one by one, such as 'csr'", do)
+
+
+def _filled_up(name: str, given: Any) -> str | None:
+    """What zeros fill up: "blocks", "diagonals", of which SciPy drops them, or None."""
+    if given.format == "bsr":
+        return "blocks" if np.any(given.data == 0) else None
+    if given.format != "dia":
+        return None
+    diagonals = checked_sparse(name, given)
+    columns = np.arange(min(diagonals.data.shape[1], given.shape[1]))
+    rows = columns - diagonals.offsets[:, None]
+    is_cell = (rows >= 0) & (rows < given.shape[0])
+    return "diagonals" if np.any(diagonals.data[:, columns][is_cell] == 0) else None
 
 
 def by_sample(name: str, given: Any) -> Any:

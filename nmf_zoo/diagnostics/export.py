@@ -16,9 +16,7 @@ from nmf_zoo.diagnostics.invariants import ess, rhat
 from nmf_zoo.errors import InputError, number_of, warn_caller
 from nmf_zoo.files import check_place, replacing
 from nmf_zoo.options import names_checked
-from nmf_zoo.reading import read
 from nmf_zoo.results.component_order import component_order, describe_shown, draws_in_order
-from nmf_zoo.results.components import with_known_weights
 from nmf_zoo.results.factor_draws import factor_dims
 from nmf_zoo.results.posterior import LEADING, check_labels, draws_or_means, variable_of
 from nmf_zoo.results.run_attributes import EXPOSURE, MULTIPLIERS, beside_factors, where_they_are_one
@@ -112,10 +110,10 @@ def export(
     scale = _Scale() if model is None else _scale_of(model, idata, weights, activations)
     names = [weights, activations, *([] if scale.multipliers is None else [scale.multipliers.variable.name])]
     in_order = {"idata": idata, "chain": chain, "weights": weights, "activations": activations}
-    chains = [with_known_weights(idata, one, weights) for one in draws_in_order(**in_order, names=names)]
+    chains = list(draws_in_order(**in_order, names=names))
     drawn = chains
     if chains[0].sizes["draw"] == 1:  # which of the weights there may be more of
-        drawn = [with_known_weights(idata, one, weights) for one in draws_in_order(**in_order, names=[weights])]
+        drawn = list(draws_in_order(**in_order, names=[weights]))
     of_others = _others(idata, weights, activations)
     others = list(draws_in_order(**in_order, names=of_others)) if of_others else []
     missing = [name for name in beside_factors(idata.attrs) if name not in scale.names]
@@ -272,6 +270,8 @@ def _along(values: Any, dim: Any) -> Any:
 
 def _scale_of(model: Any, idata: Any, weights: str, activations: str) -> _Scale:
     """The model's, held against the draws; InputError where it can't be summed over the features."""
+    from nmf_zoo.reading import read  # which imports PyMC, that tables of a result alone do without
+
     structure, group = read(model), draws_or_means(idata)
     names, exposure = (structure.W.name, structure.H.name), structure.likelihood.exposure
     if {*names} != {weights, activations}:

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from nmf_zoo import __version__, _compat
+from nmf_zoo.diagnostics.invariants import summarise
 from nmf_zoo.errors import InputError, not_one_of, number_of, warn_caller
 from nmf_zoo.inference.registry import verb_of
 from nmf_zoo.interfaces.tables.annotated import require_anndata
@@ -101,7 +102,9 @@ class tl:
         - ``varm[key + "_batch"]`` (variables, batches), with ``batch``: counts that a batch adds, at size factor 1
         - ``obs[key + "_size_factor"]``
         - ``uns[key]``: ``share`` of the counts by component, ``batches``, ``objective`` (per iteration), ``evidence``
-          (VB: lower bound of log p(X)), ``converged``, ``reason``, ``seconds``, ``version``, ``params``
+          (VB: lower bound of log p(X)), ``converged``, ``reason``, ``seconds``, ``version``, ``params``. A sampler has
+          ``lp`` by chain and draw in place of the objective, and ``rhat`` and ``ess``, the worst of ``lp`` and of
+          followed cells of W H; of one chain R-hat is NaN
 
         Raises
         ------
@@ -322,6 +325,8 @@ def _account(found: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         "params": {name: value for name, value in given.items() if value is not None},
     }
     if "fit" not in _compat.group_names(found):
+        judged = summarise(found)
+        said |= {"rhat": float(judged["rhat"].max()), "ess": float(judged["ess_bulk"].min())}
         return said | {"lp": _compat.group(found, "sample_stats")["lp"].to_numpy()}
     group = _compat.group(found, "fit").isel(chain=0)
     objective = group["objective"].dropna("iteration").to_numpy()

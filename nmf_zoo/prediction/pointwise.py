@@ -63,7 +63,8 @@ def log_likelihood(idata: Any, model: pm.Model, *, per: Literal["obs", "cell"] =
     column among them? "obs": how well is a whole column foretold? A column's log-likelihood is conditional on its own
     H, which no other column informs. Draws of H that have seen the column say next to nothing of what H would be
     without it, so that k is bad for most columns with many counts. Then leave cells out, or hold data out and fit
-    again: ``nz.select_rank(method="holdout")``. Models are compared by ``az.compare`` as long as all have the same
+    again: ``nz.select_rank(method="holdout")``, as also where ``az.loo`` says that k is bad for cells: those with few
+    others in their row or column. Models are compared by ``az.compare`` as long as all have the same
     kind of values: cells with cells, whether of this function or of ``pm.compute_log_likelihood`` (of sparse data
     PyMC has one value for the whole table, and no cells).
 

@@ -70,8 +70,8 @@ def _whose(source: Source) -> list[str]:
 
 def found(source: Source) -> tuple[Graph, list[str]]:
     """The graph of a result's factors, and what else there is in its posterior."""
-    names = [name for name in (source.weights, source.activations) if name in source.posterior]
-    group = source.posterior
+    names = [name for name in (source.weights, source.activations) if name in source.unknown]
+    group = source.unknown
     boxes = [make_box(name, " x ".join(f"{group.sizes[d]:,} {d}" for d in group[name].dims[2:])) for name in names]
     others = [str(name) for name in group.data_vars if name not in names]
     features, samples, _ = source.shape

@@ -34,7 +34,7 @@ def component_parts(source: Source) -> list[str]:
     """Which components, their picture, and their top features."""
     group = _compat.group(source.shown, "posterior")
     if source.weights not in group:
-        return [paragraph(f"The result holds no {source.weights}: it was known, or not kept.")]
+        return [paragraph(f"The result holds no {source.weights}: it was not kept.")]
     features = number_of(int(source.shape[0] or 0), "feature")
     how: dict[str, Any] = {**source.names, "shape": source.image_shape}
     figure = drawn(

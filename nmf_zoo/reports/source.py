@@ -21,7 +21,7 @@ from nmf_zoo.results.block_store import BLOCKS
 from nmf_zoo.results.component_order import REPORT, as_they_are, draws_in_order, relative_sizes
 from nmf_zoo.results.components import joined
 from nmf_zoo.results.factor_draws import FactorDims, factor_dims, log_sizes, weights_of
-from nmf_zoo.results.posterior import best_chain, check_labels, draws_or_means, spaced, variable_of
+from nmf_zoo.results.posterior import best_chain, check_labels, draws_or_means, spaced, variable_of, with_known_weights
 from nmf_zoo.results.trace_storage import MOMENTS
 from nmf_zoo.runtime.engine import Engine
 from nmf_zoo.structure import Factorisation
@@ -62,9 +62,14 @@ class Source:
         return {str(name): value for name, value in self.idata.attrs.items()}
 
     @cached_property
-    def posterior(self) -> xr.Dataset:
+    def unknown(self) -> xr.Dataset:
         """Draws, or one draw of each chain that is the mean."""
         return draws_or_means(self.idata)
+
+    @cached_property
+    def posterior(self) -> xr.Dataset:
+        """The same, and known weights beside them."""
+        return with_known_weights(self.idata, self.unknown, self.weights)
 
     @property
     def names(self) -> dict[str, Any]:
@@ -118,9 +123,9 @@ class Source:
         if self.structure is None:
             return
         for factor in (self.structure.W, self.structure.H):
-            if factor.name in self.posterior:
-                variable_of(self.posterior, self.structure, factor.name, factor.variable_shape)
-                check_labels(self.posterior, self.structure, [factor.name])
+            if factor.name in self.unknown:
+                variable_of(self.unknown, self.structure, factor.name, factor.variable_shape)
+                check_labels(self.unknown, self.structure, [factor.name])
 
     @cached_property
     def log_joints(self) -> tuple[float, float] | None:
@@ -154,6 +159,8 @@ class Source:
         if not self.has("posterior"):
             return "means and variances were kept, and alignment needs draws"
         missing = [name for name in (self.weights, self.activations) if name not in self.posterior]
+        if not missing and self.weights not in self.unknown:
+            return f"{self.weights} is known, and its components are in one order in every chain"
         if missing:
             return f"the result holds no {' and no '.join(missing)}"
         return (
@@ -195,7 +202,7 @@ class Source:
     @property
     def size(self) -> int:
         """Bytes of the draws of the factors."""
-        return sum(self.posterior[name].nbytes for name in self.names.values() if name in self.posterior)
+        return sum(self.unknown[name].nbytes for name in self.names.values() if name in self.unknown)
 
     @cached_property
     def complete_data(self) -> np.ndarray | None:

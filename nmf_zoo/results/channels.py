@@ -97,7 +97,8 @@ _SINGLE = _patterns(
     r"(?P<before>[ACGT])\[(?P<old>[CT])>(?P<new>[ACGT])\](?P<after>[ACGT])",  # A[C>A]A
     r"(?P<before>[ACGT])(?P<old>[CT])(?P<after>[ACGT])>(?P=before)(?P<new>[ACGT])(?P=after)",  # ACA>AAA
     r"(?P<before>[ACGT])(?P<old>[CT])(?P<after>[ACGT])>(?P<new>[ACGT])",  # ACA>A
-    r"(?P<old>[CT])>(?P<new>[ACGT])[ :_,]*(?P<before>[ACGT])([CT.\-])(?P<after>[ACGT])",  # C>A ACA, C>A_A.A
+    r"(?P<old>[CT])>(?P<new>[ACGT])[ :_,]*(?P<before>[ACGT])((?P=old)|[.\-])(?P<after>[ACGT])",  # C>A ACA, C>A_A.A
+    r"(?P<old>[CT])(?P<new>[ACGT]) (?P<before>[ACGT])[.\-](?P<after>[ACGT])",  # CA A.A
 )
 _SUBSTITUTIONS = {
     "C>A": "#1ebff0",

@@ -35,7 +35,7 @@ from nmf_zoo.results.matching import (
     unchanged,
     with_unit_sums,
 )
-from nmf_zoo.results.posterior import LEADING, best_chain, draw_parts, draws_or_means
+from nmf_zoo.results.posterior import LEADING, best_chain, draw_parts, draws_or_means, with_known_weights
 from nmf_zoo.structure import Factorisation, Flat, Known
 
 GROUP, REPORT = "components", "alignment"  # the order of the draws; the group of a result whose draws are in order
@@ -57,7 +57,7 @@ def component_order(idata: Any, weights: str = "W", activations: str = "H") -> x
     mean: "matched", "split", "merged" or "different"; ``shown`` (chain) whether the chain is in the mode of the best
     one; ``share`` (component) its part of W H in these chains. Labels of components are the posterior's
     """
-    group = draws_or_means(idata)
+    group = with_known_weights(idata, draws_or_means(idata), weights)
     if weights not in group:
         return None
     dims, names = factor_dims(group, weights, activations), _compat.group_names(idata)
@@ -424,7 +424,7 @@ def draws_in_order(
     they hold all that is wanted.
     """
     wanted = list(names or (weights, activations))
-    group = draws_or_means(idata, wanted)
+    group = with_known_weights(idata, draws_or_means(idata, wanted), weights)
     labels = group["chain"].to_numpy()
     if chain is not None and chain not in labels:
         raise InputError("chain", repr(chain), f"one of {labels.tolist()}, or None for all in the mode of the best one")
@@ -433,11 +433,16 @@ def draws_in_order(
         yield group.sel(chain=[labels[best_chain(idata)] if chain is None else chain])
         return
     kept = group[[name for name in wanted if name in group]]
-    dims = factor_dims(draws_or_means(idata), weights, activations)
+    dims = dims_in(idata, weights, activations)
     order = np.broadcast_to(found["order"].to_numpy(), (*_lead(group), found.sizes[found["share"].dims[0]]))
     for at in np.flatnonzero(found["shown"].to_numpy() if chain is None else labels == chain):
         one = reordered(kept.isel(chain=slice(at, at + 1)), dims, order[[at]])
         yield with_names(one, found, dims)
+
+
+def dims_in(idata: Any, weights: str, activations: str) -> FactorDims:
+    """Which dim of a result is which, known weights included; the draws are not read."""
+    return factor_dims(with_known_weights(idata, draws_or_means(idata), weights), weights, activations)
 
 
 def usual_order(found: xr.Dataset, chain: Any) -> Array:
@@ -455,7 +460,7 @@ def as_shown(idata: Any, group: xr.Dataset, weights: str, activations: str) -> x
     found = component_order(idata, weights, activations)
     if found is None:
         return group
-    dims = factor_dims(draws_or_means(idata), weights, activations)
+    dims = dims_in(idata, weights, activations)
     raw = _compat.group(idata, REPORT) if is_aligned(idata) else found
     order = usual_order(raw, group["chain"].item())
     return with_names(group.isel({dim: order for dim in {dims.component, dims.own} if dim in group.dims}), found, dims)

@@ -14,8 +14,8 @@ from nmf_zoo import _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import check_word
 from nmf_zoo.options import names_checked
-from nmf_zoo.results.component_order import draws_in_order, is_aligned
-from nmf_zoo.results.factor_draws import factor_dims, missing_variable, weights_of
+from nmf_zoo.results.component_order import dims_in, draws_in_order, is_aligned
+from nmf_zoo.results.factor_draws import missing_variable, weights_of
 from nmf_zoo.results.posterior import (
     INTERVAL,
     LEADING,
@@ -70,7 +70,7 @@ def top_features(
     """
     check_counts(n=(n, 1))
     check_word("by", by, ORDERS)
-    dims = factor_dims(draws_or_means(idata), weights, activations)
+    dims = dims_in(idata, weights, activations)
     chains = draws_in_order(idata, chain, weights, activations, names=[weights])
     of_chains = [one[weights][0].drop_vars("chain", errors="ignore") for one in chains]
     weight = mean_of(mean_over_draws(W) for W in of_chains).transpose(dims.feature, dims.component)
@@ -147,7 +147,7 @@ def mean_weights(idata: Any, weights: str = "W", activations: str = "H") -> pd.D
     Components have the result's order. Of draws as they are: a column has the scale that it was sampled with.
     """
     chain = None if is_aligned(idata) else int(draws_or_means(idata)["chain"][best_chain(idata)])
-    chains = [with_known_weights(idata, one, weights) for one in draws_in_order(idata, chain, weights, activations)]
+    chains = list(draws_in_order(idata, chain, weights, activations))
     W, component = weights_of(chains[0], weights, activations)
     (feature,) = (dim for dim in W.dims if dim not in {*LEADING, component})
     mean = mean_of(mean_over_draws(one[weights])[0] for one in chains).transpose(feature, component)
@@ -183,7 +183,7 @@ def unit_sum(idata: Any, *, weights: str = "W", activations: str = "H") -> Resul
 
 def component_shares(idata: Any, chain: int | None = None, weights: str = "W", activations: str = "H") -> xr.DataArray:
     """(draw, component, feature) shares of the features in each component, in order: of one chain, or of all shown."""
-    dims = factor_dims(draws_or_means(idata), weights, activations)
+    dims = dims_in(idata, weights, activations)
     W = joined(draws_in_order(idata, chain, weights, activations, names=[weights]))[weights]
     shares = _shares(dims.feature, W)[0].drop_vars("chain")
     own = {dims.feature: "feature", dims.component: "component"}
@@ -198,7 +198,6 @@ def activations_and_totals(
     Their product is what components add to samples, sum_f w_fk h_kn.
     """
     group = joined(draws_in_order(idata, chain, weights, activations))
-    group = with_known_weights(idata, group, weights)
     W, component = weights_of(group, weights, activations)
     if activations not in group:
         raise missing_variable(group, activations)
@@ -207,16 +206,6 @@ def activations_and_totals(
     (obs,) = (dim for dim in H.dims if dim not in {"draw", own})
     named = H.rename({own: "component", obs: "obs"}).transpose("draw", "component", "obs").assign_attrs(obs=str(obs))
     return named, _totals(W, component)[0].transpose("draw", component).to_numpy()
-
-
-def with_known_weights(idata: Any, group: xr.Dataset, weights: str) -> xr.Dataset:
-    """The draws, joined by the weights where they were known, as those of a projection are."""
-    if weights in group or "constant_data" not in _compat.group_names(idata):
-        return group
-    known = _compat.group(idata, "constant_data")
-    if weights not in known:
-        return group
-    return group.assign({weights: known[weights].expand_dims({dim: group[dim] for dim in LEADING})})
 
 
 def _unit_sum(group: xr.Dataset, weights: str, activations: str) -> xr.Dataset:

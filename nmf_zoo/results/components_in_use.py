@@ -11,7 +11,6 @@ from nmf_zoo import _compat
 from nmf_zoo.errors import InputError, not_one_of
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.component_order import component_order, reordered, with_names
-from nmf_zoo.results.components import with_known_weights
 from nmf_zoo.results.factor_draws import (
     RELEVANCES,
     factor_dims,
@@ -20,7 +19,7 @@ from nmf_zoo.results.factor_draws import (
     relevances_in,
     with_whole_relevances,
 )
-from nmf_zoo.results.posterior import INTERVAL, LEADING, draws_or_means
+from nmf_zoo.results.posterior import INTERVAL, LEADING, draws_or_means, with_known_weights
 from nmf_zoo.results.trace_storage import MOMENTS
 
 LEAST = 0.05
@@ -85,11 +84,10 @@ def components_in_use(
     if isinstance(least, bool) or not isinstance(least, int | float | np.number) or not 0 < least <= 1:
         raise InputError("least", repr(least), "a number above 0 and at most 1")
     group = _chosen(idata, chain, weights, activations, relevance)
-    factors = with_known_weights(idata, group, weights)
-    dims = factor_dims(factors, weights, activations)
+    dims = factor_dims(group, weights, activations)
     if dims.obs is None:
         raise not_one_of("activations", activations, map(str, group.data_vars))
-    logs = log_totals(factors, dims)
+    logs = log_totals(group, dims)
     is_used = _is_large(logs, least)
     for name in [relevance] if relevance else relevances_in(group):
         own = _relevances(group, name, logs.sizes["component"], is_asked=relevance is not None)
@@ -113,7 +111,8 @@ def components_in_use(
 
 def _chosen(idata: Any, chain: int | None, weights: str, activations: str, relevance: str | None) -> xr.Dataset:
     """The draws of one chain, of the best restart of a fit, or of all chains; their components in order."""
-    group, found = draws_or_means(idata), component_order(idata, weights, activations)
+    group = with_known_weights(idata, draws_or_means(idata), weights)
+    found = component_order(idata, weights, activations)
     if found is not None:
         dims = factor_dims(group, weights, activations)
         group = with_whole_relevances(group, dims)

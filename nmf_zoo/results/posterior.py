@@ -168,6 +168,16 @@ def draws_or_means(idata: Any, names: Sequence[str] = ()) -> xr.Dataset:
     return xr.Dataset({name: mean.expand_dims(draw=1, axis=1) for name, mean in means.items()})
 
 
+def with_known_weights(idata: Any, group: xr.Dataset, weights: str) -> xr.Dataset:
+    """The draws, joined by the weights where they were known, as those of a projection are."""
+    if weights in group or "constant_data" not in _compat.group_names(idata):
+        return group
+    known = _compat.group(idata, "constant_data")
+    if weights not in known:
+        return group
+    return group.assign({weights: known[weights].expand_dims({dim: group[dim] for dim in LEADING})})
+
+
 def only_draws(idata: Any) -> Any:
     """A result without moments beside its draws, which are of W alone, or of few samples, where these are of all."""
     names = _group_names(idata)

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from nmf_zoo import __version__
-from nmf_zoo.reading import describe
-from nmf_zoo.reading.drawing import graph_to_text, make_graph
 from nmf_zoo.structure import Factorisation
 
 MODEL, GRAPH = "model", "model_graph"
@@ -33,6 +31,10 @@ def run_attributes(engine: str, options: Any, entropy: Any, seconds: float, stat
 
 def model_attributes(structure: Factorisation) -> dict[str, str]:
     """The declaration as :func:`~nmf_zoo.describe` tells it, and its graph as JSON; none that is very long."""
+    # Reading imports PyMC; who asks a result what it says of itself needs none.
+    from nmf_zoo.reading import describe
+    from nmf_zoo.reading.drawing import graph_to_text, make_graph
+
     texts = {MODEL: describe(structure), GRAPH: graph_to_text(make_graph(structure))}
     return {name: text for name, text in texts.items() if len(text) <= MOST_TEXT}
 

@@ -162,7 +162,13 @@ def test_a_sampler():
     nz.tl.nmf(adata, K, batch="batch", engine="gibbs", **HOW | {"run": {"draws": 100, "tune": 100}})
     assert np.all(cosines(adata.varm["nmf"], PROGRAMS).max(axis=1) > 0.98)
     assert np.all(adata.obsm["nmf_sd"] > 0)
-    assert adata.uns["nmf"]["lp"].shape == (1, 100)
+    said = adata.uns["nmf"]
+    assert said["lp"].shape == (1, 100)
+    assert np.isnan(said["rhat"])  # of one chain
+    assert 1 < said["ess"] < 1000
+
+    nz.tl.nmf(adata, K, engine="gibbs", **HOW | {"run": {"draws": 20, "tune": 20, "chains": 2}})
+    assert 0.9 < adata.uns["nmf"]["rhat"] < 10
 
 
 def test_of_restarts_the_best_one_is_written():

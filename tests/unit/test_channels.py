@@ -53,7 +53,7 @@ def test_doublets_and_indels_add_up():
 
 
 @pytest.mark.parametrize(
-    "spelling", ["T[C>G]A", "TCA>TGA", "TCA>G", "C>G TCA", "C>G:TCA", "C>G_T.A", "C>G,T-A", " t[c>g]a "]
+    "spelling", ["T[C>G]A", "TCA>TGA", "TCA>G", "C>G TCA", "C>G:TCA", "C>G_T.A", "C>G,T-A", "CG T.A", " t[c>g]a "]
 )
 def test_spellings(spelling):
     assert SBS96.channel(spelling) == "T[C>G]A"
@@ -87,7 +87,9 @@ def test_spellings_of_indels(spelling, channel):
     assert ID83.channel(spelling) == channel
 
 
-@pytest.mark.parametrize("label", ["A[C>C]A", "A[G>T]A", "ACA>CAA", "ACA", "", 7, "A[C>A]AA", "N[C>A]A"])
+@pytest.mark.parametrize(
+    "label", ["A[C>C]A", "A[G>T]A", "ACA>CAA", "ACA", "", 7, "A[C>A]AA", "N[C>A]A", "C>A ATA", "CAA.A"]
+)
 def test_what_is_no_channel(label):
     assert SBS96.channel(label) is None
     assert SBS96.channels([*SBS96.names[:95], label]) is None

@@ -472,6 +472,8 @@ def test_messages_speak_of_options_and_files(said, meant):
     ("words", "said"),
     [
         ("fit none.csv --rank 2 -o x.zarr", "none.csv: got no such file"),
+        ("fit none --rank 2 -o x.nc", "none: got no such file; expected a file or a folder that exists"),
+        ("describe none.zarr", "none.zarr: got no such file"),
         ("fit counts.csv --rank 2 -o x.txt", "ends in .nc, .zarr"),
         ("fit counts.csv --rank 2 -o none/x.zarr", "a folder that exists"),
         ("fit counts.csv --rank 2 -o counts.csv/x.zarr", "a folder that exists"),
@@ -741,12 +743,15 @@ def test_what_is_said_of_a_result_imports_neither_pymc_nor_pictures(counts):
     assert run("fit", "counts.csv", "-o", "x.nc", "--rank", "2", *QUICK) == 0
     code = (
         "import sys, nmf_zoo as nz\nfrom nmf_zoo.interfaces import cli\n"
-        "assert cli.main(['summary', 'x.nc']) == 0\nprint('by summary:', *sys.modules, 'by tables:')\n"
+        "assert cli.main(['summary', 'x.nc']) == 0\nprint('by summary:', *sys.modules, 'by export:')\n"
+        "assert cli.main(['export', 'x.nc', '-o', 'tables']) == 0\nprint(*sys.modules, 'by tables:')\n"
         "idata = nz.load('x.nc')\n"
         "nz.top_features(idata); nz.summarise(idata); nz.summarise_components(nz.align(idata))\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    by_summary, by_tables = done.stdout.partition("by summary:")[2].split("by tables:")
+    by_summary, rest = done.stdout.partition("by summary:")[2].split("by export:")
+    by_export, by_tables = rest.split("by tables:")
     assert not {"arviz", "arviz_stats", "matplotlib", "scipy.stats", "scipy.optimize"} & set(by_summary.split())
+    assert not {"pymc", "pytensor", "arviz", "arviz_stats", "matplotlib"} & set(by_export.split())
     assert not {"pymc", "pytensor", *(("matplotlib",) if _compat.IS_TREE else ())} & set(by_tables.split())

@@ -16,8 +16,9 @@ from nmf_zoo import _compat
 from nmf_zoo.diagnostics import export as module
 from nmf_zoo.diagnostics.invariants import ess, rhat
 from nmf_zoo.interfaces.cli import main
+from nmf_zoo.interfaces.cli.show import summary_lines
 from nmf_zoo.results.component_order import component_order
-from nmf_zoo.results.components import component_shares
+from nmf_zoo.results.components import activations_and_totals, component_shares
 
 X = pd.DataFrame(
     np.random.default_rng(1).poisson(20.0 * np.kron(np.eye(2), np.ones((2, 3))) + 1),
@@ -211,13 +212,26 @@ def test_means_of_chains_are_no_draws(here, model):
 
 
 def test_new_samples_of_known_components(here, idata, model):
+    """No chain can have them in another order: all are told of, and by all that tells of components."""
     new = nz.project(idata, X.iloc[:, :2], model=model, draws=20, tune=20, chains=2, random_seed=1, quiet=True)
     nz.export(new, "tables")
     exposures, W = pd.read_csv("tables/exposures.csv"), pd.read_csv("tables/W.csv")
     assert len(exposures) == 4
     assert np.all(W["sd"] < 1e-12)
-    assert "of chain None" not in Path("tables/README.md").read_text()
-    assert "of chain " in Path("tables/README.md").read_text()
+    assert "of all 2 chains: 40 draws" in Path("tables/README.md").read_text()
+    assert exposures["r_hat"].notna().all()
+    H, totals = activations_and_totals(new)
+    assert H.sizes["draw"] == 40
+    share = H.sum("obs").to_numpy() * totals
+    share = (share / share.sum(axis=1, keepdims=True)).mean(axis=0)
+    np.testing.assert_allclose(pd.read_csv("tables/components.csv")["mean"], share, rtol=1e-9)
+
+    named = nz.name_components(new, ["day", "night"])
+    top = nz.top_features(named, 1)
+    assert list(top["component"]) == ["day", "night"]
+    np.testing.assert_allclose(top["share"], top["share_low"])
+    lines = [line.split()[:2] for line in summary_lines(named, 1)][-2:]
+    assert lines == [["day", f"{share[0]:.1%}"], ["night", f"{share[1]:.1%}"]]
 
 
 def test_many_cells_are_not_judged_unasked(here, idata, monkeypatch):

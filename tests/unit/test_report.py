@@ -218,6 +218,17 @@ def test_moments(tmp_path, model):
         assert n_pictures(page) == 4
 
 
+def test_known_components_have_all_pictures(tmp_path):
+    """Their activations are what is asked for; no chain has them in another order, so that nothing is aligned."""
+    known = np.random.default_rng(2).dirichlet(np.ones(5), 2).T
+    refit = nz.gamma_nmf(X, 2, known=known)
+    page = written(tmp_path, nz.sample(engine="gibbs", model=refit, **QUICK), refit)
+    assert not page.problems
+    assert n_pictures(page) == 4  # components, activations, reconstruction, lp
+    assert "W is known, and its components are in one order in every chain" in page.text
+    assert "The components of all 2 chains" in page.text
+
+
 def test_chains_in_time(tmp_path):
     model = nz.hmm_nmf(X, rank=2, chain="basis")
     result = nz.fit(model=model, engine="hmm_exact", max_iter=20, random_seed=1, quiet=True)

@@ -252,6 +252,10 @@ def test_zeros_that_fill_stored_blocks_are_no_observed_cells():
     with pytest.raises(InputError, match=r"X: got a sparse matrix in blocks \('bsr'\) with zeros in them"):
         nz.gamma_nmf(blocks, 2, observed="stored")
     stream = nz.stream(nz.gap(None, rank=2, shape=(N, 1), alpha_h=1.0, beta_h=1.0))
+    with pytest.raises(InputError, match=r"X: got a sparse matrix in diagonals \('dia'\) with zeros in them"):
+        nz.gamma_nmf(scipy.sparse.dia_array(([[1.0, 0.0, 2.0]], [0]), shape=(3, 3)), 1, observed="stored")
+    whole = scipy.sparse.dia_array(([[1.0, 3.0, 2.0], [0.0, 4.0, 5.0]], [0, 1]), shape=(3, 3))  # 0 is above the first
+    assert "4 cells missing" in nz.describe(nz.gamma_nmf(whole, 1, observed="stored"))
     with pytest.raises(InputError, match=r"x: got a sparse matrix in blocks"):
         stream.update(blocks, observed="stored")
     with pytest.raises(InputError, match=r"data.read\(0\): got a sparse matrix in blocks"):

@@ -117,7 +117,7 @@ def summary_lines(idata: Any, n_features: int, all_cells: bool = False) -> Itera
     yield from _verdict_lines(idata)
     yield from _mode_lines(idata)
     yield from _in_use_lines(idata, set(posterior.data_vars))
-    if n_features and "W" in posterior:
+    if n_features:
         yield from _feature_lines(idata, n_features)
 
 
@@ -228,7 +228,8 @@ def _feature_lines(idata: Any, n_features: int) -> Iterator[str]:
     from nmf_zoo.results.component_order import component_order, describe_shown
 
     order = component_order(idata)
-    assert order is not None  # W is there
+    if order is None:
+        return
     yield ""
     yield f"components of {describe_shown(order, idata)}: share of W H, top features (posterior mean share)"
     tables = nz.top_features(idata, n_features).groupby("component", sort=False)

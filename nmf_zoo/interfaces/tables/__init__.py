@@ -111,6 +111,8 @@ def format_of(path: Path) -> str:
     if suffix == ".gz" and len(suffixes) > 1 and suffixes[-2] in ZIPPED:
         return suffixes[-2]
     if suffix not in READERS:
+        if suffix in FOLDERS:
+            require_there(path, "a file or a folder that exists")
         allowed = ", ".join([*READERS, *(f"{zipped}.gz" for zipped in ZIPPED), "or a folder of 10x or AnnData's Zarr"])
         raise InputError(str(path), f"the extension {suffix!r}", f"one of {allowed}")
     return suffix
