@@ -45,7 +45,7 @@ class Others:
 
     @staticmethod
     def _now() -> tuple[float, float]:
-        """(seconds on the clock, CPU seconds of all programs but this one)"""
+        """(seconds on the clock, CPU seconds of all programs but this one and its processes that have ended)"""
         stat = Path("/proc/stat")
         user, nice, system, _, _, *others = stat.read_text().split(maxsplit=9)[1:9] if stat.exists() else ["0"] * 8
         busy = sum(map(int, (user, nice, system, *others))) / os.sysconf("SC_CLK_TCK")

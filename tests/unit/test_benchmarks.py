@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from benchmarks import __main__ as command
-from benchmarks import before_and_after, found, house, mixing, rows, split_merge, start, threads
+from benchmarks import before_and_after, found, house, mixing, over_blocks, rows, split_merge, start, threads
 from benchmarks.effective import bulk_ess, r_hat
 from benchmarks.iterations import Stepper
 from benchmarks.trajectories import Run, until_enough
@@ -71,6 +71,15 @@ def test_losses_are_printed_as_plainly(ratio, least, met):
 @pytest.mark.parametrize(("value", "met"), [(3.0, "yes"), (3.1, "**no**")])
 def test_limits(value, met):
     assert rows.at_most("work", "", value, 3.0, "3 s")["met?"] == met
+
+
+@pytest.mark.parametrize(
+    ("ours", "met"), [([1.9, 1.0, np.inf], "yes"), ([2.1] * 3, "**no**"), ([np.inf] * 3, "**no**")]
+)
+@pytest.mark.parametrize("theirs", [[1.0, 0.9, np.inf], [np.inf] * 3], ids=["some arrive", "none arrives"])
+def test_what_does_not_arrive_is_lost_whatever_its_peer_does(ours, theirs, met):
+    row = over_blocks.judged("work", ours, theirs)
+    assert row["met?"] == (met if np.isfinite(np.median(theirs)) or not np.isfinite(np.median(ours)) else "yes")
 
 
 def test_medians_leave_the_first_run_out():

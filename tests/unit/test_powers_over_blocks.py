@@ -17,6 +17,7 @@ from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.inference.evidence.contract import EvidenceRun
 from nmf_zoo.inference.powers import vb_blocks
+from nmf_zoo.inference.shared import sample_blocks
 from nmf_zoo.kernels.numerics.gig_moments import Orders, fill_gig_moments
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime import checkpoint as checkpoints
@@ -102,16 +103,31 @@ class Counted(CutArray):
 
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
-def test_one_block_is_the_run_in_memory(engine):
+def test_one_block_is_the_run_in_memory(engine, monkeypatch):
     """As long as it takes momentum to lose, and the pass to be made again."""
-    run, source = {**RUN, "max_iter": 100}, Counted(X, N)
+    run, source, passes = {**RUN, "max_iter": 100}, Counted(X, N), []
+    make = sample_blocks.sums_of_shards
+    monkeypatch.setattr(sample_blocks, "sums_of_shards", lambda *how: passes.append(how[1]) or make(*how))
     whole = nz.fit(model=proper(X), engine=engine, search=None, draws=1, **run)
     one = over(source, engine, **run)
-    again = source.count - (run["max_iter"] + 4)  # beside iterations two looks before them and two after
+    again = len(passes) - (run["max_iter"] + 2)  # beside iterations one pass before them and one after
     assert again > 0 if engine.accelerate else again == 0
     np.testing.assert_array_equal(weights(one), weights(whole))
     np.testing.assert_array_equal(objective(one), objective(whole))
     np.testing.assert_array_equal(group(one, "fit")["residual"], group(whole, "fit")["residual"])
+
+
+def test_blocks_that_are_in_memory_together_are_read_once_for_all_passes(monkeypatch):
+    """Two at the most, and with the bits of those that are read again."""
+    sources = [Counted(X, -(-N // blocks)) for blocks in (1, 2, 3)]
+    found = [over(source, "em", max_iter=5) for source in sources]
+    # beside iterations: a look and a pass before them, a pass and a look after them, which see to their own
+    assert [source.count for source in sources] == [4, 2 * 4, 3 * (5 + 4)]
+    monkeypatch.setattr(sample_blocks, "AT_A_TIME", 0)
+    for one, source in zip(found[:2], sources, strict=False):
+        assert_same(over(source, "em", max_iter=5), one)
+    assert [source.count for source in sources[:2]] == [4 + 9, 2 * (4 + 9)]
+    assert pickle.loads(pickle.dumps(sample_blocks.HeldBlocks({0: None}))) == {}  # another process reads its own
 
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)

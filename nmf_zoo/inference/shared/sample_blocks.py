@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -35,6 +35,7 @@ from nmf_zoo.structure import (
 
 T = TypeVar("T")
 SHARDS = 256  # at the most: as many processes can share a pass
+AT_A_TIME = 2  # blocks in memory: the one that is worked on, and the next
 
 
 class SampleBlock(NamedTuple):
@@ -59,6 +60,13 @@ class SampleBlock(NamedTuple):
     constant: float
 
 
+class HeldBlocks(dict[int, SampleBlock]):
+    """Blocks that passes find in memory, by number; another process reads its own."""
+
+    def __reduce__(self) -> Any:
+        return HeldBlocks, ()
+
+
 @dataclass(frozen=True)
 class BlockProblem(ABC):
     """What the passes of a run share; it can be pickled, as the work of a pass can.
@@ -66,12 +74,14 @@ class BlockProblem(ABC):
     structure : the model of all samples, whose data are Blocked
     left : the side of W
     workers : threads of this process
+    held : all blocks, laid out, where a pass has them in memory together anyway; else none
     """
 
     structure: Factorisation
     options: Any
     left: Side
     workers: Workers
+    held: HeldBlocks = field(default_factory=HeldBlocks, init=False, repr=False, compare=False)
 
     @property
     def data(self) -> Blocked:
@@ -149,10 +159,15 @@ def sample_blocks(problem: BlockProblem, numbers: Sequence[int]) -> Iterator[Sam
     data = problem.data
 
     def read(number: int) -> SampleBlock:
+        if number in problem.held:
+            return problem.held[number]
         block = structure_of_block(problem.structure, number)
         first, last = (int(bound) for bound in data.bounds[number : number + 2])
         constant = float(data.constants[number])
-        return SampleBlock(number, first, last, block, Side(block.H, True), problem.lay_out(block), constant)
+        found = SampleBlock(number, first, last, block, Side(block.H, True), problem.lay_out(block), constant)
+        if data.n_blocks <= AT_A_TIME:
+            problem.held[number] = found
+        return found
 
     return read_ahead(read, numbers)
 

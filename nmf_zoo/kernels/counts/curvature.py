@@ -55,6 +55,9 @@ def gather_curvature(layout, major, minor, chunk, parts, of_major, curvature, sc
     ratios = np.empty(longest_row(layout.indptr, start, last))
     total, lost = 0.0, 0.0
     for i in range(start, last):
+        if layout.indptr[i] == layout.indptr[i + 1]:  # of a block with few samples most rows are so
+            of_major[i], curvature[i] = 0.0, 0.0
+            continue
         fill_means(ratios, layout, major, minor, i, i + 1)
         row_total, row_lost = divide_cells(layout.values[layout.indptr[i] : layout.indptr[i + 1]], ratios)
         total += row_total
