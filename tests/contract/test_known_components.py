@@ -561,8 +561,9 @@ def test_engines_take_relevances_of_new_components(engine):
 @pytest.mark.filterwarnings("ignore::nmf_zoo.errors.NmfZooWarning")
 def test_results_with_relevances_of_new_components():
     """Their places follow those of the components where new samples have them, and where they are counted."""
-    true = np.column_stack([KNOWN, RNG.dirichlet(np.ones(F), 2).T])
-    counts = pd.DataFrame(RNG.poisson(true @ RNG.gamma(1.0, 90.0, (4, 30))), index=NAMES)
+    rng = np.random.default_rng(4)
+    true = np.column_stack([KNOWN, 0.7 * np.eye(F)[:, [1, 4]] + 0.3 / F])  # both new ones are needed
+    counts = pd.DataFrame(rng.poisson(true @ rng.gamma(1.0, 90.0, (4, 30))), index=NAMES)
     model = nz.gamma_nmf(counts, 4, known=CATALOGUE, prior="ard")
     idata = nz.sample(30, tune=30, chains=1, random_seed=1, quiet=True, model=model)
     posterior = group(idata, "posterior")
@@ -573,7 +574,8 @@ def test_results_with_relevances_of_new_components():
     exchanged = {name: posterior[name].copy() for name in places}
     for name, (dim, at) in places.items():  # in half of the draws
         exchanged[name][:, 15:] = posterior[name][:, 15:].isel({dim: at}).to_numpy()
-    small = {"relevance": posterior["relevance"] * [1.0, 1e-6]}
+    of_new = posterior["H"].isel(component=[2, 3], obs=slice(5)).sum("obs").mean(("chain", "draw")).to_numpy()
+    small = {"relevance": posterior["relevance"] * np.where(of_new == of_new.max(), 1e-6, 1.0)}  # of one in use
     results = [_compat.with_groups(idata, {"posterior": posterior.assign(own)}) for own in ({}, exchanged, small)]
     assert [nz.components_in_use(result).attrs["count"] for result in results] == [4, 4, 3]
     projected = []
