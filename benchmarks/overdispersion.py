@@ -13,11 +13,13 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy import optimize, stats
 
 import nmf_zoo as nz
 from benchmarks.datasets import brca21
-from benchmarks.rows import Row, compare, medians, note
+from benchmarks.iterations import Stepper
+from benchmarks.rows import REPEATS, Row, compare, cpu_of, medians, note
 from nmf_zoo import _compat
 
 MEAN, ALPHA, RANK = 6.0, 1.5, 5
@@ -70,8 +72,28 @@ def coverage(X: np.ndarray, builder: Callable[..., Any]) -> tuple[float, float]:
     return float(np.mean(np.concatenate(inside))), seconds
 
 
+def of_sparse(quick: bool) -> Iterator[Row]:
+    """An iteration or a sweep of a sparse table beside the same table when it is dense, and beside Poisson's."""
+    n_features, n_samples = (100, 60) if quick else (2000, 500)
+    rng = np.random.default_rng(1)
+    product = rng.gamma(0.3, size=(n_features, RANK)) @ rng.gamma(0.3, size=(RANK, n_samples))
+    X = rng.negative_binomial(ALPHA, ALPHA / (ALPHA + 0.1 * product / product.mean()))
+    table = sp.csr_array(X)
+    for name, verb in (("em", "fit"), ("vb", "fit"), ("gibbs", "sample")):
+        models = [nz.negative_binomial_nmf(form, RANK, alpha=ALPHA) for form in (table, X)]
+        models.append(nz.gamma_nmf(table, RANK))
+        works = [cpu_of(Stepper(nz.read(model), name, verb), 2) for model in models]
+        sparse, dense, poisson = (1e3 * seconds for seconds in medians(works, 1 if quick else REPEATS))
+        label = f"{n_features:,} x {n_samples}, {table.nnz:,} non-zeros, K={RANK}"
+        yield note(
+            f"one iteration or sweep by {name}, sparse negative binomial counts {label}",
+            f"{sparse:.1f} ms",
+            f"{dense:.1f} ms (the same, dense), {poisson:.1f} ms (as Poisson counts)",
+        )
+
+
 def rows(quick: bool) -> Iterator[Row]:
-    """The maximum of two numbers; coverage by both likelihoods."""
+    """The maximum of two numbers; what zeros cost; coverage by both likelihoods."""
     x = np.random.default_rng(1).negative_binomial(ALPHA, ALPHA / (ALPHA + MEAN), (100 if quick else 2000, 1))
     has_statsmodels = find_spec("statsmodels") is not None
     peer, name = (by_statsmodels, "statsmodels") if has_statsmodels else (by_scipy, "SciPy's L-BFGS-B")
@@ -85,6 +107,7 @@ def rows(quick: bool) -> Iterator[Row]:
             f"{theirs:.3f} s ({name}), alpha {of_peer:.4f}, {best - found:+.2g} nats above ours",
             theirs / seconds,
         )
+        yield from of_sparse(quick)
         X = None if quick else brca21()
         for builder in () if X is None else (nz.gamma_nmf, nz.negative_binomial_nmf):
             share, seconds = coverage(X, builder)

@@ -25,6 +25,7 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "EM: slopes": "nmf_zoo.inference.counts.em:climb_slopes",
     "EM: lengths of Newton's steps": "nmf_zoo.inference.counts.newton:_lengths",
     "EM: size of a component that is off": "nmf_zoo.inference.counts.newton:OFF",
+    "EM: looks at squared errors": "nmf_zoo.inference.counts.em_losses:NormalLoss.look",
     "EM: duality gap of counts": "nmf_zoo.inference.counts.em_losses:poisson_gap",
     "EM: least of a cell in the dual": "nmf_zoo.inference.counts.duality:_least",
     "EM by slopes: updates": "nmf_zoo.inference.general.em:update",

@@ -125,6 +125,24 @@ def test_squared_error_never_rises_and_reports_the_log_joint(sigma, setting, pri
     )
 
 
+def test_a_free_sigma_that_is_off_is_seen(monkeypatch):
+    """A planted error: sigma is the root of the sum of squares over fewer cells than there are."""
+
+    def wrong(right):
+        def look(loss, W, Ht, values, both):
+            view = right(loss, W, Ht, values, both)
+            values["sigma"] = 1.05 * values["sigma"]
+            return view
+
+        return look
+
+    plant(monkeypatch, "EM: looks at squared errors", wrong)
+    with pytest.raises(AssertionError):
+        test_squared_error_never_rises_and_reports_the_log_joint(
+            unknown("sigma", "flat"), next(iter(SETTINGS)), (None, None)
+        )
+
+
 @pytest.mark.parametrize("mask", [None, MASK], ids=["complete", "masked"])
 def test_squared_error_follows_the_formula(mask):
     structure = as_normal(model(X + 0.5, K, None, None, mask=mask), 2.0)
