@@ -49,7 +49,7 @@ class Others:
         stat = Path("/proc/stat")
         user, nice, system, _, _, *others = stat.read_text().split(maxsplit=9)[1:9] if stat.exists() else ["0"] * 8
         busy = sum(map(int, (user, nice, system, *others))) / os.sysconf("SC_CLK_TCK")
-        return time.perf_counter(), busy - time.process_time()
+        return time.perf_counter(), busy - sum(os.times()[:4])
 
 
 def by_clock(row: Row, others: Others) -> Row:
