@@ -116,8 +116,3 @@ def of_iteration(engine: Any, quick: bool, **how: Any) -> tuple[float, float]:
     nz.fit(engine=engine, on_step=lambda step: ends.append((time.perf_counter(), time.process_time())), **run, **how)
     clock, cpu = np.median(np.diff(ends, axis=0), axis=0)
     return float(clock), float(cpu)
-
-
-if __name__ == "__main__":
-    for row in rows(False):
-        print(" | ".join(row.values()), flush=True)

@@ -69,8 +69,3 @@ def calibrated(executor: Executor, simulations: int) -> np.ndarray:
 def declared() -> pm.Model:
     """Of data that are simulated."""
     return nz.gamma_nmf(None, 3, alpha_w=1.0, alpha_h=1.0, shape=(20, 30))
-
-
-if __name__ == "__main__":
-    for row in rows(False):
-        print(" | ".join(row.values()), flush=True)

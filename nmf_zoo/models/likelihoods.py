@@ -32,10 +32,9 @@ def declare_counts(
         return pm.Poisson("X", mu=declare_mean(W, H, inputs), dims=("feature", "obs"))
     is_per_cell = isinstance(inputs.exposure, PerCell) or isinstance(inputs.background, PerCell)
     if seen.is_sparse and seen.cells is not None and not is_per_cell:
-        W, exposure = declare_sparse_exposure(W, inputs.exposure)
-        background = None if inputs.background is None else declare_offset("background", inputs.background)
-        cells, known = declare_cells(seen.cells), {"complete": seen.is_complete, "observed": seen.values}
-        return SparsePoisson("X", W, H, *cells, exposure=exposure, background=background, **known, dims="cell")
+        given, offsets = declare_listed(W, H, inputs)
+        known = {"complete": seen.is_complete, "observed": seen.values}
+        return SparsePoisson("X", *given, **offsets, **known, dims="cell")
     poisson = pm.Poisson if seen.is_integer and not seen.is_sparse else RealPoisson
     return poisson("X", mu=declare_observed_mean(W, H, inputs), observed=seen.values, dims=data_dims(inputs))
 
@@ -48,13 +47,9 @@ def declare_batched(W: TensorVariable, H: TensorVariable, batches: CheckedBatche
             if isinstance(own, PerCell):
                 expected = "an array, or a tuple (one per feature, one per sample), beside batch="
                 raise InputError(name, "a sparse matrix", expected)
-        W, exposure = declare_sparse_exposure(W, inputs.exposure)
-        offsets = {
-            "exposure": exposure,
-            "background": None if inputs.background is None else declare_offset("background", inputs.background),
-        }
-        cells, known = declare_cells(seen.cells), {"complete": seen.is_complete, "observed": seen.values}
-        return SparseBatchedPoisson("X", W, H, *cells, multipliers=M, batch=batch, **offsets, **known, dims="cell")
+        given, offsets = declare_listed(W, H, inputs)
+        known = {"complete": seen.is_complete, "observed": seen.values}
+        return SparseBatchedPoisson("X", *given, multipliers=M, batch=batch, **offsets, **known, dims="cell")
     mean = declare_mean(W, H, inputs) * M[:, batch]
     if seen is None:
         return pm.Poisson("X", mu=mean, dims=("feature", "obs"))
@@ -78,19 +73,24 @@ def declare_normal(W: TensorVariable, H: TensorVariable, sigma: Errors, inputs: 
     return pm.Normal("X", mu=mean, sigma=sigma.declare(inputs), observed=values, dims=data_dims(inputs))
 
 
+def declare_listed(
+    W: TensorVariable, H: TensorVariable, inputs: Inputs
+) -> tuple[tuple[TensorVariable, ...], dict[str, TensorVariable | None]]:
+    """What a distribution of listed cells takes: (W, H, rows, cols), and by name its exposure and background."""
+    W, exposure = declare_sparse_exposure(W, inputs.exposure)
+    background = None if inputs.background is None else declare_offset("background", inputs.background)
+    return (W, H, *declare_cells(inputs.observed.cells)), {"exposure": exposure, "background": background}
+
+
 def declare_overdispersed(
     W: TensorVariable, H: TensorVariable, alpha: TensorVariable, inputs: Inputs
 ) -> TensorVariable:
     """X ~ NegativeBinomial(exposure * (W @ H) + background, alpha) at the observed cells."""
     seen = inputs.observed
     if seen is not None and seen.is_sparse and seen.is_complete and seen.cells is not None:
-        W, exposure = declare_sparse_exposure(W, inputs.exposure)
-        offsets = {
-            "exposure": exposure,
-            "background": None if inputs.background is None else declare_offset("background", inputs.background),
-        }
-        cells, own = declare_cells(seen.cells), as_sides(alpha, variable_shape("alpha", alpha))
-        return SparseNegativeBinomial("X", W, H, *cells, alpha=own, **offsets, observed=seen.values, dims="cell")
+        given, offsets = declare_listed(W, H, inputs)
+        own = as_sides(alpha, variable_shape("alpha", alpha))
+        return SparseNegativeBinomial("X", *given, alpha=own, **offsets, observed=seen.values, dims="cell")
     mean = declare_observed_mean(W, H, inputs)
     if seen is None or seen.cells is None:
         return pm.NegativeBinomial(

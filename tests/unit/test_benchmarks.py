@@ -1,7 +1,10 @@
 """The benchmarks run, say what is met, and measure what they name."""
 
+import subprocess
+import sys
 from datetime import date
 from importlib import import_module
+from pathlib import Path
 
 import arviz as az
 import numpy as np
@@ -101,6 +104,13 @@ def test_a_busy_machine_is_no_judge_of_threads(cores, met):
     assert row["met?"] == met
     assert ("other programs had 0.9 cores" in row["work"]) == (cores > rows.BUSY)
     assert 0.0 <= rows.Others()() < 1e6
+
+
+def test_processes_that_a_run_started_are_no_others(monkeypatch):
+    monkeypatch.setattr(Path, "read_text", lambda path: "cpu 9 9 9 9 9 9 9 9 9 9\n")  # nothing else has any time
+    before = rows.Others._now()[1]
+    subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)
+    assert before - rows.Others._now()[1] > 0.05
 
 
 def test_different_bits_are_seen():
