@@ -32,7 +32,7 @@ def declare_counts(
         return pm.Poisson("X", mu=declare_mean(W, H, inputs), dims=("feature", "obs"))
     is_per_cell = isinstance(inputs.exposure, PerCell) or isinstance(inputs.background, PerCell)
     if seen.is_sparse and seen.cells is not None and not is_per_cell:
-        given, offsets = declare_listed(W, H, inputs)
+        given, offsets = declare_listed(W, H, seen.cells, inputs)
         known = {"complete": seen.is_complete, "observed": seen.values}
         return SparsePoisson("X", *given, **offsets, **known, dims="cell")
     poisson = pm.Poisson if seen.is_integer and not seen.is_sparse else RealPoisson
@@ -47,7 +47,7 @@ def declare_batched(W: TensorVariable, H: TensorVariable, batches: CheckedBatche
             if isinstance(own, PerCell):
                 expected = "an array, or a tuple (one per feature, one per sample), beside batch="
                 raise InputError(name, "a sparse matrix", expected)
-        given, offsets = declare_listed(W, H, inputs)
+        given, offsets = declare_listed(W, H, seen.cells, inputs)
         known = {"complete": seen.is_complete, "observed": seen.values}
         return SparseBatchedPoisson("X", *given, multipliers=M, batch=batch, **offsets, **known, dims="cell")
     mean = declare_mean(W, H, inputs) * M[:, batch]
@@ -74,12 +74,12 @@ def declare_normal(W: TensorVariable, H: TensorVariable, sigma: Errors, inputs: 
 
 
 def declare_listed(
-    W: TensorVariable, H: TensorVariable, inputs: Inputs
+    W: TensorVariable, H: TensorVariable, cells: tuple[np.ndarray, np.ndarray], inputs: Inputs
 ) -> tuple[tuple[TensorVariable, ...], dict[str, TensorVariable | None]]:
     """What a distribution of listed cells takes: (W, H, rows, cols), and by name its exposure and background."""
     W, exposure = declare_sparse_exposure(W, inputs.exposure)
     background = None if inputs.background is None else declare_offset("background", inputs.background)
-    return (W, H, *declare_cells(inputs.observed.cells)), {"exposure": exposure, "background": background}
+    return (W, H, *declare_cells(cells)), {"exposure": exposure, "background": background}
 
 
 def declare_overdispersed(
@@ -88,7 +88,7 @@ def declare_overdispersed(
     """X ~ NegativeBinomial(exposure * (W @ H) + background, alpha) at the observed cells."""
     seen = inputs.observed
     if seen is not None and seen.is_sparse and seen.is_complete and seen.cells is not None:
-        given, offsets = declare_listed(W, H, inputs)
+        given, offsets = declare_listed(W, H, seen.cells, inputs)
         own = as_sides(alpha, variable_shape("alpha", alpha))
         return SparseNegativeBinomial("X", *given, alpha=own, **offsets, observed=seen.values, dims="cell")
     mean = declare_observed_mean(W, H, inputs)
