@@ -22,6 +22,7 @@ from nmf_zoo.diagnostics.mixing import bulk_ess, mean_ess, rank_rhat, tail_ess
 from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.labels import in_words
 from nmf_zoo.options import names_checked
+from nmf_zoo.results.beginnings import fits_to_the_end
 from nmf_zoo.results.groups import CHECKED_LABELS, DRAWS_ARE, FOLLOWED, PARTICLES
 from nmf_zoo.structure import slices
 
@@ -278,7 +279,7 @@ def advise_on_fit(fit: xr.Dataset, search: xr.Dataset | None = None) -> Iterator
 
 def found_by(search: xr.Dataset) -> str:
     """``found by 5 of 16 fits; the next best objective is 140 worse``"""
-    fits, objective = int(search.attrs["fits"]), search["objective"].to_numpy()
+    fits, objective = fits_to_the_end(search), search["objective"].to_numpy()
     text = f"found by {int(search['found'][0])} of {number_of(fits, 'fit')}"
     if len(objective) == 1:
         return text

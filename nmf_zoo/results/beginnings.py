@@ -23,6 +23,11 @@ def search_group(idata: Any) -> xr.Dataset | None:
     return _compat.group(idata, SEARCH) if SEARCH in _compat.group_names(idata) else None
 
 
+def fits_to_the_end(search: xr.Dataset) -> int:
+    """How many fits of a search went on to an optimum; the others fell behind them and were left."""
+    return int(search.attrs["fits"]) - int(search.attrs.get("left", 0))
+
+
 def beginning_of(idata: Any) -> tuple[str, xr.Dataset | None]:
     """Where chains begin that are given a result: how, and the search that found it.
 
@@ -57,7 +62,7 @@ def _searched(search: xr.Dataset) -> str:
     """
     near = int(search.attrs.get("near", 1))
     found = int(search["found"][:near].sum())
-    text = f"the mode that the search found {found} of {number_of(int(search.attrs['fits']), 'time')}"
+    text = f"the mode that the search found {found} of {number_of(fits_to_the_end(search), 'time')}"
     text += f", as {near} optima of the bound" if near > 1 else ""
     objective = search["objective"].to_numpy()
     if len(objective) == near:

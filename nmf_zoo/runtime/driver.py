@@ -20,7 +20,7 @@ from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.progress import KERNELS
 from nmf_zoo.runtime.run_one import Iterations, Sweeps, run_one
 from nmf_zoo.runtime.saving import SavedChain, SavedFit
-from nmf_zoo.runtime.stopping import BY_ON_STEP, EARLY, INTERRUPTED, OUT_OF_TIME, OnStep
+from nmf_zoo.runtime.stopping import BEHIND, BY_ON_STEP, EARLY, INTERRUPTED, OUT_OF_TIME, OnStep
 from nmf_zoo.runtime.traces import ChainResult, Traces
 from nmf_zoo.structure import Array, Factorisation
 
@@ -32,6 +32,7 @@ STATUS = {
     "all_iterations": "ran the max_iter iterations asked for (tol=0)",
     INTERRUPTED: "stopped by the user; the solution is the last iterate",
     BY_ON_STEP: "on_step ended the run; the solution is the last iterate",
+    BEHIND: "other fits of the search came further",
     OUT_OF_TIME: "the time was over; the solution is the last iterate: raise max_seconds if it is not near enough",
 }
 NOTHING_DONE = "stopped before the first iteration"
@@ -87,7 +88,7 @@ class SampleRun:
 class FitRun:
     """How long to iterate, with which ``search`` or none, and how many draws of the solution's distribution to make.
 
-    ``compiles`` : as of :class:`SampleRun`
+    ``compiles`` : as of :class:`SampleRun`; ``is_behind`` : whether a fit is left, by its objective so far
     """
 
     max_iter: int
@@ -99,6 +100,7 @@ class FitRun:
     search: Any = None
     on_step: OnStep | None = None
     max_seconds: float | None = None
+    is_behind: Callable[[Sequence[float]], bool] | None = None
 
 
 @dataclass
@@ -294,16 +296,24 @@ def fit_once(engine: Engine, problem: Any, run: FitRun, start: Start, part: RunF
     saved, ends = SavedFit(part), ""
     state, objective, residual = saved.load(run.max_iter, engine.init(problem, child(job.key, START), start))
     length = Iterations(max_iter=run.max_iter, tol=run.tol, done=len(objective), residual=residual)
-    for at in run_one(engine, problem, state, length, job):
+
+    def is_behind() -> bool:
+        return run.is_behind is not None and run.is_behind(objective)
+
+    is_left = is_behind()
+    for at in () if is_left else run_one(engine, problem, state, length, job):
         state, info, ends = at.state, at.step.info, at.ends
         objective.append(float(info["objective"]))
         residual = float(info["residual"])
         saved.save(state, objective, residual)
         job.report(at.step.number, f"objective {objective[-1]:.6g}, residual {residual:.2g}")
+        is_left = not ends and is_behind()
+        if is_left:
+            break
     saved.save(state, objective, residual, last=True)
     if engine.close is not None:
         state, objective[-1] = engine.close(problem, state)
-    status = _status(run, len(objective), residual, ends or job.is_stopped())
+    status = _status(run, len(objective), residual, BEHIND if is_left else ends or job.is_stopped())
     job.report(len(objective), f"{status}: objective {objective[-1]:.6g}, residual {residual:.2g}", last=True)
     return Fitted(objective, residual, status, state)
 

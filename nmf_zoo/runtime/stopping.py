@@ -15,6 +15,7 @@ from nmf_zoo.errors import warn_caller
 
 FAILED = "failed"  # a piece raised: no status, since the run then has no result
 INTERRUPTED, BY_ON_STEP, OUT_OF_TIME = "interrupted", "stopped by on_step", "max_seconds reached"
+BEHIND = "left behind"  # a fit of a search, which goes on
 EARLY = (INTERRUPTED, BY_ON_STEP, OUT_OF_TIME)  # statuses of a run that ended before its end
 
 

@@ -52,6 +52,7 @@ class Optima:
     ----------
     maximise : whether a higher objective is better: it is a bound
     fits, iterations : the work done
+    left : fits that fell behind others and did not go on to an optimum
     replay : the search that does the same work, as it is written; "" where none can
     """
 
@@ -59,6 +60,7 @@ class Optima:
     found: list[Optimum] = field(default_factory=list)
     fits: int = 0
     iterations: int = 0
+    left: int = 0
     replay: str = ""
 
     def add(self, new: Optimum, fitted: Any, iterations: int) -> None:
@@ -80,6 +82,16 @@ class Optima:
         for one in self.found[1:]:
             if not self._is_near(one):
                 one.fitted = None
+
+    def leave(self, iterations: int) -> None:
+        """Count a fit that fell behind the others."""
+        self.fits += 1
+        self.left += 1
+        self.iterations += iterations
+
+    def found_all(self, enough: int | None) -> bool:
+        """Whether ``enough`` fits came to the best optimum, and more than one to every other; None is never enough."""
+        return enough is not None and self.best.found >= enough and all(one.found > 1 for one in self.found)
 
     def _is_near(self, optimum: Optimum) -> bool:
         return self.maximise and self.best.objective - optimum.objective <= NEAR
@@ -109,13 +121,13 @@ class Optima:
     @property
     def work(self) -> dict[str, Any]:
         """What was done, and the search that does it again."""
-        return {"fits": self.fits, "iterations": self.iterations, "replay": self.replay}
+        return {"fits": self.fits, "left": self.left, "iterations": self.iterations, "replay": self.replay}
 
     def note(self) -> str:
         """For the progress bar."""
         if not self.found:
             return ""
-        times = number_of(self.fits, "time")
+        times = number_of(self.fits - self.left, "time")
         return f"best {self.best.objective:.8g} ({self.best.way}), found {self.best.found} of {times}"
 
 

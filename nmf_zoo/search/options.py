@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from nmf_zoo.options import AUTO, check_least, check_types, names_checked
 from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.structure import Factorisation, GammaPrior, Known
 
+AT_LEAST = 4  # fits that begin anew
+ANEW = 0.75  # of the iterations are for fits that do
 REFITS = 8  # of the activations of known components, where their objective may have several optima
 
 
@@ -23,31 +25,48 @@ class Search:
     The first fit is the plain one of the same seed, so that a search never ends below it. The next start at random,
     from samples far apart and from singular vectors, until there are ``starts``; from then on from components of the
     best found so far: exchanged between two fits, pooled and merged, split, or drawn anew
-    (:mod:`nmf_zoo.search.proposals`). What is found depends on the seed and the work alone, not on the threads. Where
-    ``max_seconds`` ends it, ``attrs["replay"]`` of the group ``search`` is the search that makes the same fits.
+    (:mod:`nmf_zoo.search.proposals`). Fits that fall behind others are left (:mod:`nmf_zoo.search.race`). What is found
+    depends on the seed and the work alone, not on the threads. Where ``max_seconds`` ends it, ``attrs["replay"]`` of
+    the group ``search`` is the search that makes the same fits.
 
     Attributes
     ----------
-    fits : local fits in all: the budget. Those that begin at components found take about two thirds of the iterations
-    starts : how many begin anew, of the first four all; None for a third of them
+    fits : local fits in all: the budget, with those that are left
+    starts : how many begin anew, of the first four all; None for half of them, or while three quarters of
+        ``iterations`` last
     iterations : of all fits together, at the most. What is left is divided among the fits of a round; none is begun
         where others took more. None: each fit has those that the call gives to one
+    enough : end once so many fits that began anew came to the best optimum, and several to every other: an optimum that
+        none has come to is then unlikely (Good and Turing: as likely as one of those that were found once). None: go on
     """
 
     fits: int = 16
     starts: int | None = None
     iterations: int | None = None
+    enough: int | None = None
 
     def __post_init__(self):
         check_types(self)
-        check_least(self, fits=1, iterations=1)
+        check_least(self, fits=1, iterations=1, enough=2)
         if self.starts is not None and not 1 <= self.starts <= self.fits:
             raise InputError("starts", str(self.starts), f"an integer from 1 to fits, {self.fits}, or None")
 
+    def begins_anew(self, number: int, iterations: int) -> bool:
+        """Whether the fit of this number does, after so many iterations of those before it."""
+        if self.starts is not None:
+            return number < self.starts
+        if self.iterations is None:
+            return number < self._half
+        return number < AT_LEAST or iterations < ANEW * self.iterations
+
+    def cut_to(self, fits: int) -> Search:
+        """The search whose fits are the first of these."""
+        starts = self._half if self.starts is None and self.iterations is None else self.starts
+        return replace(self, fits=fits, starts=None if starts is None else min(starts, fits))
+
     @property
-    def fresh(self) -> int:
-        """The fits that begin anew."""
-        return min(self.fits, max(4, self.fits // 3)) if self.starts is None else self.starts
+    def _half(self) -> int:
+        return max(AT_LEAST, self.fits // 2)
 
 
 def search_of(

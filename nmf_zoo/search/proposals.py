@@ -7,7 +7,7 @@ which something is known stays in its place, with what belongs to it in the best
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -17,15 +17,21 @@ from nmf_zoo.search.components import SearchComponents, likeness, merged, paired
 from nmf_zoo.search.optima import Point
 from nmf_zoo.structure import Factorisation
 
-FRESH = ("random", "kmeans++", "random", "nndsvd")  # how those that begin anew do, in turn
+FRESH = ("random", "kmeans++", "random", "random")  # how those that begin anew do, in turn
+NNDSVD = 3  # number of the one that begins at singular vectors, of which there is one set
+TRIED = 16  # fits after which samples far apart must have led to one of the best to go on
 POOLED = 3  # solutions whose components are pooled: of two, or four, fewer children beat their parents (digits)
 UNEVEN = (0.1, 0.9)  # shares of a sample's part in the halves of a component that is split
 
 
-def fresh_start(structure: Factorisation, number: int, key: np.uint64) -> tuple[str, Point]:
-    """The way in which the fit of this number begins anew, and its start: empty for the engine's own random one."""
-    way = FRESH[number % len(FRESH)]
-    if way == "random" or not structure.free_in_both.all():
+def fresh_start(structure: Factorisation, number: int, key: np.uint64, ways: Collection[str] = ()) -> tuple[str, Point]:
+    """The way in which the fit of this number begins anew, and its start: empty for the engine's own random one.
+
+    ``ways`` : those that led to the best optima
+    """
+    way = "nndsvd" if number == NNDSVD else FRESH[number % len(FRESH)]
+    is_tried = number >= TRIED and way not in ways
+    if way == "random" or is_tried or not structure.free_in_both.all():
         return "random", {}
     return way, point_of(structure, SearchComponents(*start_factors(structure, key, {}, way)), {})
 
@@ -35,7 +41,7 @@ def next_start(structure: Factorisation, best: Sequence[Point], number: int, key
     free = np.flatnonzero(structure.free_in_both)
     if not len(free):
         return fresh_start(structure, number, key)
-    ways = list(PROPOSALS) if len(best) > 1 else [way for way in PROPOSALS if way not in OF_SEVERAL]
+    ways = IN_TURN if len(best) > 1 else [way for way in IN_TURN if way not in OF_SEVERAL]
     way = ways[number % len(ways)]
     found = [components_of(structure, point) for point in best]
     if len(free) == structure.rank:
@@ -106,4 +112,5 @@ PROPOSALS: dict[str, Callable[[Factorisation, list[SearchComponents], np.uint64]
     "exchange": exchange,
     "split": split,
 }
+IN_TURN = ("pool", "redraw", "pool", "exchange", "pool", "split")  # pools of texts beat their parents most often
 OF_SEVERAL = ("pool", "exchange")

@@ -20,10 +20,11 @@ from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.driver import NOTHING_DONE, FitRun, Fitted, Solution, fit_once, solution_of
 from nmf_zoo.runtime.engine import DRAW, Engine
 from nmf_zoo.runtime.jobs import Job, Jobs
-from nmf_zoo.runtime.stopping import EARLY, OUT_OF_TIME
-from nmf_zoo.search.optima import Optima, Optimum, Point
+from nmf_zoo.runtime.stopping import BEHIND, EARLY, OUT_OF_TIME
+from nmf_zoo.search.optima import NEAR, Optima, Optimum, Point
 from nmf_zoo.search.options import Search
 from nmf_zoo.search.proposals import components_of, fresh_start, next_start
+from nmf_zoo.search.race import Race
 from nmf_zoo.structure import Factorisation
 
 ROUND = 4  # fits whose starts know the same of one another: as many cores as a search can use at once
@@ -69,9 +70,10 @@ def run_search(
         point = point_of_solution(engine, structure, problem, fitted.state, child(key, number))
         return Local(fitted.objective[-1], len(fitted.objective), point, fitted)
 
+    race = None if engine.is_noisy else Race(engine.maximise, NEAR if engine.maximise else 0.0)
     with _jobs(run, search.fits) as jobs:
         problem = engine.prepare(structure, options, jobs.workers)
-        early = _fill(optima, structure, run, search, partial(child, key), make)
+        early = _fill(optima, structure, run, search, partial(child, key), make, race)
         if not optima.found:
             raise KeyboardInterrupt(NOTHING_DONE)
         near = optima.near()[:most]
@@ -143,8 +145,9 @@ def _fill(
     search: Search,
     keys: Callable[[int], np.uint64],
     make: Callable[[Round], tuple[dict[int, Local], str]],
+    race: Race | None = None,
 ) -> str:
-    """All rounds; why they ended early, else "".
+    """All rounds; why they ended early, else "". In a ``race`` fits that fall behind are left.
 
     Of a round that the time cut short nothing is kept, unless it is the first: no clock could cut the fits at the same
     iterations again, and without them the same search is one of fewer fits.
@@ -153,6 +156,8 @@ def _fill(
         length = _length(run, search, optima, len(numbers))
         if length.max_iter == 0:
             break
+        if race is not None:
+            length = replace(length, is_behind=race.is_behind)
         own = [keys(number) for number in numbers]
         begun = [_start(structure, search, optima, number, key) for number, key in zip(numbers, own, strict=True)]
         found, early = make(Round(numbers, own, [start for _, start in begun], length))
@@ -160,13 +165,20 @@ def _fill(
         if not is_whole and early == OUT_OF_TIME and optima.found:
             return early
         for number, local in found.items():
+            if race is not None and local.fitted.status == BEHIND:
+                optima.leave(local.iterations)
+                continue
+            if race is not None:
+                race.add(local.fitted.objective)
             way, _ = begun[number - numbers[0]]
             components = components_of(structure, local.point)
             optimum = Optimum(local.objective, local.point, components, way, number)
             optima.add(optimum, local.fitted, local.iterations)
         optima.replay = replay_of(search, numbers.stop) if is_whole else ""
-        if early:
+        if early or not optima.found:
             return early
+        if search.begins_anew(numbers.stop, optima.iterations) and optima.found_all(search.enough):
+            break
     return ""
 
 
@@ -177,7 +189,7 @@ def _is_cut_short(fitted: Any) -> bool:
 
 def replay_of(search: Search, fits: int) -> str:
     """The search whose first ``fits`` fits are all: the same call with it finds the same."""
-    return f"nz.{search if fits == search.fits else replace(search, fits=fits, starts=min(search.fresh, fits))}"
+    return f"nz.{search if fits == search.fits else search.cut_to(fits)}"
 
 
 def _rounds(fits: int) -> Iterator[range]:
@@ -208,8 +220,8 @@ def _length(run: FitRun, search: Search, optima: Optima, fits: int) -> FitRun:
 
 def _start(structure: Factorisation, search: Search, optima: Optima, number: int, key: np.uint64) -> tuple[str, Point]:
     """How the fit of this number begins: anew in the first round, which has nothing to go on from."""
-    if number < search.fresh or not optima.found:
-        return fresh_start(structure, number, child(key, PROPOSAL))
+    if search.begins_anew(number, optima.iterations) or not optima.found:
+        return fresh_start(structure, number, child(key, PROPOSAL), {one.way for one in optima.found[:PARENTS]})
     parents = [optimum.point for optimum in optima.found[:PARENTS] if optimum.point is not None]
     return next_start(structure, parents, number, child(key, PROPOSAL))
 

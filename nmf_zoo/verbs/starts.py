@@ -33,7 +33,8 @@ from nmf_zoo.structure import Array, Factorisation
 Run = TypeVar("Run", SampleRun, FitRun)
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
 SHARE = 0.2  # of the time
-PER_SWEEP = 6  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
+PER_SWEEP = 16  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
+MOST_FITS, ENOUGH = 128, 8
 MAX_ITER, TOL = 2000, 1e-4  # of a fit, as by default
 KEPT = {  # of a search, in the checkpoint of a run
     "starts": Each(Each(np.ndarray)),
@@ -44,7 +45,7 @@ KEPT = {  # of a search, in the checkpoint of a run
         "first": Each(int),
         "likeness": Each(float),
     },
-    "attrs": {"fits": int, "iterations": int, "replay": str, "near": int, "engine": str},
+    "attrs": {"fits": int, "left": int, "iterations": int, "replay": str, "near": int, "engine": str},
     "optimum_of_chain": Each(int),
 }
 
@@ -132,7 +133,7 @@ def chain_search(start: Any, initvals: Any, engine: Registration, structure: Fac
     if start == AUTO:
         can_move = structure.free_in_both.any()  # chains do not stay in the modes of activations alone
         makes_sense = isinstance(engine, Engine) and tune and can and can_move and able and not able[0].is_noisy
-        return Search(iterations=PER_SWEEP * tune) if makes_sense else None
+        return Search(fits=MOST_FITS, iterations=PER_SWEEP * tune, enough=ENOUGH) if makes_sense else None
     reason = can.reason or ("" if able else "no optimiser can run this model")
     if reason:
         raise InputError("start", repr(start), f"{RANDOM!r}, since {reason}", "leave it out")

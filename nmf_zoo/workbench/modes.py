@@ -46,7 +46,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.memory import require_memory
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import model_here, read
-from nmf_zoo.results.beginnings import OPTIMUM_OF_CHAIN, search_group
+from nmf_zoo.results.beginnings import OPTIMUM_OF_CHAIN, fits_to_the_end, search_group
 from nmf_zoo.results.matching import Components, cosines
 from nmf_zoo.results.modes import DECIDED, LEFT_OUT, MODES, UNDECIDED, describe_modes
 from nmf_zoo.results.posterior import INTERVAL, Posterior, open_posterior, posterior_group, spaced
@@ -359,7 +359,7 @@ def _with_search(modes: xr.Dataset, idata: Any) -> xr.Dataset:
     began = [np.unique(optima[of_chain == mode]) for mode in range(modes.sizes["mode"])]
     found = [int(search["found"].to_numpy()[places].sum()) for places in began]
     way = [str(search["way"].to_numpy()[places[0]]) for places in began]
-    return modes.assign(found=("mode", found), way=("mode", way)).assign_attrs(fits=search.attrs["fits"])
+    return modes.assign(found=("mode", found), way=("mode", way)).assign_attrs(fits=fits_to_the_end(search))
 
 
 def _mean_components(pair: FactorPair) -> Components:

@@ -20,6 +20,7 @@ from nmf_zoo.runtime.stopping import BY_ON_STEP, OUT_OF_TIME
 from nmf_zoo.search import options, proposals
 from nmf_zoo.search.components import SearchComponents, likeness, merged, paired, pooled
 from nmf_zoo.search.optima import Optima, Optimum, dataset_of
+from nmf_zoo.search.race import EVERY, PLACES, RECENT, Race
 from nmf_zoo.search.run import Local, _fill, replay_of
 from nmf_zoo.verbs import starts
 from tests.sizes import size
@@ -196,11 +197,103 @@ def test_a_round_that_the_time_cuts_short_is_left_out(model, monkeypatch):
         early = _fill(optima, nz.read(model), run, nz.Search(fits=30), lambda number: child(seed_key(1), number), make)
         return early, optima.fits, optima.replay
 
-    assert cut(OUT_OF_TIME, 8) == (OUT_OF_TIME, 8, "nz.Search(fits=8, starts=8, iterations=None)")
-    assert cut(OUT_OF_TIME, 12) == (OUT_OF_TIME, 12, "nz.Search(fits=12, starts=10, iterations=None)")
+    assert cut(OUT_OF_TIME, 8) == (OUT_OF_TIME, 8, "nz.Search(fits=8, starts=8, iterations=None, enough=None)")
+    assert cut(OUT_OF_TIME, 12) == (OUT_OF_TIME, 12, "nz.Search(fits=12, starts=12, iterations=None, enough=None)")
     assert cut(OUT_OF_TIME, 0) == (OUT_OF_TIME, 4, "")  # something must come of it
     assert cut(BY_ON_STEP, 8) == (BY_ON_STEP, 12, "")
-    assert cut(OUT_OF_TIME, 30) == ("", 30, "nz.Search(fits=30, starts=None, iterations=None)")
+    assert cut(OUT_OF_TIME, 30) == ("", 30, "nz.Search(fits=30, starts=None, iterations=None, enough=None)")
+
+
+# -- the race ------------------------------------------------------------------------------------------------------
+
+
+def falling(end, far, iterations=200, pace=0.95):
+    """Losses of a fit that comes nearer its end by the same part of the way in each iteration."""
+    return list(end + far * pace ** np.arange(1.0, iterations + 1.0))
+
+
+def looks(race, losses):
+    """The iterations after which a fit would be left."""
+    return [at for at in range(1, len(losses) + 1) if race.is_behind(losses[:at])]
+
+
+def raced(fits, maximise=False):
+    race = Race(maximise)
+    for losses in fits:
+        race.add([-loss for loss in losses] if maximise else losses)
+    return race
+
+
+ENDS = 10.0, 11.0, 12.0, 13.0, 30.0
+
+
+def test_no_fit_is_left_before_others_tell_of_it():
+    few = raced([falling(end, 1000.0) for end in ENDS[: PLACES - 1]])
+    assert looks(few, falling(500.0, 1000.0)) == []
+    short = raced([falling(end, 1000.0, iterations=RECENT) for end in ENDS])
+    assert looks(short, falling(500.0, 1000.0)) == []
+
+
+def test_a_fit_that_would_stay_behind_is_left_at_the_first_look():
+    race = raced([falling(end, 1000.0) for end in ENDS])
+    assert looks(race, falling(600.0, 1000.0))[0] == RECENT + EVERY
+    assert all(at % EVERY == 0 for at in looks(race, falling(600.0, 1000.0)))
+
+
+def test_a_fit_like_those_before_it_goes_on():
+    """Also one that has farther to go, and goes faster: the fourth place is what it needs."""
+    race = raced([falling(end, 1000.0) for end in ENDS])
+    assert looks(race, falling(ENDS[PLACES - 1], 1000.0)) == []
+    assert looks(race, falling(10.0, 5000.0)) == []
+
+
+def test_a_fit_that_stands_still_is_left_unless_one_before_it_did_so():
+    """None but a plateau tells that one may end."""
+    plateau = [100.0] * 60 + falling(10.0, 90.0, iterations=140)
+    assert looks(raced([falling(end, 1000.0) for end in ENDS]), plateau)[0] < 60
+    assert looks(raced([falling(end, 1000.0) for end in ENDS] + [plateau]), plateau) == []
+
+
+def test_a_fit_that_ends_near_the_best_is_not_left():
+    """Modes whose bounds are near hold a part of the posterior."""
+    fits, second = [falling(10.0, 1000.0) for _ in range(6)], falling(14.0, 1000.0)
+    assert looks(raced(fits), second) != []
+    near = Race(False, near=5.0)
+    for losses in fits:
+        near.add(losses)
+    assert looks(near, second) == []
+
+
+def test_a_bound_is_a_loss_with_the_other_sign():
+    fits, one = [falling(end, 1000.0) for end in ENDS], falling(600.0, 1000.0)
+    assert looks(raced(fits, maximise=True), [-loss for loss in one]) == looks(raced(fits), one)
+
+
+def test_fits_that_fall_behind_are_left_and_counted(counts):
+    """They are not among the optima, and a search that goes on from a checkpoint leaves the same."""
+    declared = nz.gamma_nmf(counts, 5, alpha_w=0.3, alpha_h=0.3)
+    how = {"engine": "vb", "model": declared, "search": nz.Search(fits=24), **RUN}
+    table = search_of(nz.fit(**how))
+    assert 0 < table.attrs["left"] < 24 - PLACES
+    assert int(table["found"].sum()) == 24 - table.attrs["left"]
+
+
+def test_a_search_ends_where_all_optima_were_found():
+    """None is found once, so that a fit begun anew would hardly come to another."""
+    found = Optima(maximise=True)
+    for number, objective in enumerate([-5.0, -5.0, -9.0, -5.0]):
+        found.add(Optimum(objective, {}, random_components(7, 3), "random", number), None, 2)
+    assert not found.found_all(3)  # -9 was found once
+    found.add(Optimum(-9.0, {}, random_components(7, 3), "random", 4), None, 2)
+    assert [found.found_all(enough) for enough in (3, 4, None)] == [True, False, False]
+
+
+def test_samples_far_apart_go_on_where_they_led_to_the_best(counts):
+    structure = nz.read(nz.gamma_nmf(counts, 5))
+    ways = [proposals.fresh_start(structure, number, seed_key(number), {"random"})[0] for number in range(40)]
+    assert [ways.count(way) for way in ("nndsvd", "kmeans++")] == [1, proposals.TRIED // 4]
+    ways = [proposals.fresh_start(structure, number, seed_key(number), {"kmeans++"})[0] for number in range(40)]
+    assert [ways.count(way) for way in ("nndsvd", "kmeans++")] == [1, 10]
 
 
 # -- runs --------------------------------------------------------------------------------------------------------
@@ -220,7 +313,7 @@ def test_the_threads_decide_nothing(engine, model):
     for name in ("posterior", "search", "fit"):
         xr.testing.assert_equal(_compat.group(one, name), _compat.group(three, name))
     table = search_of(one)
-    assert int(table["found"].sum()) == 11
+    assert int(table["found"].sum()) == 11 - table.attrs["left"]
     assert table.attrs["fits"] == 11
     assert set(table["way"].values) <= {*proposals.FRESH, *proposals.PROPOSALS}
 
@@ -301,10 +394,13 @@ def test_a_longer_search_goes_on_from_the_checkpoint_of_a_shorter_one(model, tmp
         xr.testing.assert_equal(_compat.group(whole, name), _compat.group(longer, name))
 
 
-@pytest.mark.parametrize(("most", "done"), [(1, 4), (7, 4), (50, 48), (159, 156), (160, 160), (319, 160), (400, 320)])
+@pytest.mark.parametrize(("most", "done"), [(1, 4), (7, 4), (25, 24), (79, 76), (80, 80), (159, 80), (200, 160)])
 def test_iterations_are_a_budget(most, done, model):
-    """Rounds of four fits of 40: none is begun that could not be finished, but each fit of the first makes one step."""
-    found = nz.fit(engine="vb", search=nz.Search(iterations=most), tol=0, max_iter=40, model=model, **RUN)
+    """Rounds of four fits of 20, too short to be left: none is begun that could not be finished.
+
+    Each fit of the first makes a step all the same.
+    """
+    found = nz.fit(engine="vb", search=nz.Search(iterations=most), tol=0, max_iter=20, model=model, **RUN)
     assert search_of(found).attrs["iterations"] == done
 
 
@@ -317,7 +413,7 @@ def test_time_that_is_over_ends_the_search(model):
 def test_what_was_done_can_be_given_again(model):
     run = {"engine": "vb", "model": model, **RUN}
     found = nz.fit(search=nz.Search(fits=9, starts=3), **run)
-    assert search_of(found).attrs["replay"] == "nz.Search(fits=9, starts=3, iterations=None)"
+    assert search_of(found).attrs["replay"] == "nz.Search(fits=9, starts=3, iterations=None, enough=None)"
     shorter = nz.fit(search=eval(replay_of(nz.Search(fits=40, starts=3), 8), {"nz": nz}), **run)
     part = search_of(nz.fit(search=nz.Search(fits=8, starts=3), **run))
     xr.testing.assert_equal(search_of(shorter), part)
