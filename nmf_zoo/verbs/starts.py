@@ -34,7 +34,7 @@ Run = TypeVar("Run", SampleRun, FitRun)
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
 SHARE = 0.2  # of the time
 PER_SWEEP = 16  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
-MOST_FITS, ENOUGH = 128, 8
+MOST_FITS, ENOUGH = 128, 8  # of that search: where fits are short, and where they all end at few optima
 MAX_ITER, TOL = 2000, 1e-4  # of a fit, as by default
 KEPT = {  # of a search, in the checkpoint of a run
     "starts": Each(Each(np.ndarray)),
