@@ -109,11 +109,16 @@ def _none() -> None:
     return None
 
 
-def _piece(work: Callable[..., Any], shared: Any, own: Any, item: Any, expected: dict[str, str]) -> Any:
-    """One piece, in a process like the client's."""
+def require_alike(expected: dict[str, str]) -> None:
+    """Refuse to work for a process whose bits would be others than this one's."""
     for name, value in fingerprint().items():
         if value != expected[name]:
             got = f"a worker with {name} {value}"
             raise InputError("executor", got, f"{expected[name]}, as this process has", "start workers that are alike")
+
+
+def _piece(work: Callable[..., Any], shared: Any, own: Any, item: Any, expected: dict[str, str]) -> Any:
+    """One piece, in a process like the client's."""
+    require_alike(expected)
     with OneBlasThread():
         return work(shared, own, item)

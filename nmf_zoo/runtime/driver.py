@@ -18,7 +18,7 @@ from nmf_zoo.runtime.checkpoint import Checkpoint, RunFiles
 from nmf_zoo.runtime.engine import DRAW, START, Engine
 from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.progress import KERNELS
-from nmf_zoo.runtime.run_one import Iterations, Sweeps, run_one
+from nmf_zoo.runtime.run_one import Iterations, StepsOf, Sweeps, run_one
 from nmf_zoo.runtime.saving import SavedChain, SavedFit
 from nmf_zoo.runtime.stopping import BY_ON_STEP, EARLY, INTERRUPTED, OUT_OF_TIME, OnStep
 from nmf_zoo.runtime.traces import ChainResult, Traces
@@ -44,7 +44,7 @@ class SampleRun:
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
     ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
-    on to, as long as ``too_short`` of their traces says why they should
+    on to, as long as ``too_short`` of their traces says why they should; ``executor`` : where steps are made, or None
     """
 
     draws: int
@@ -61,6 +61,7 @@ class SampleRun:
     max_seconds: float | None = None
     extend: int = 1
     too_short: Callable[[Traces], str] | None = None
+    executor: Any = None
 
     @property
     def kept_draws(self) -> int:
@@ -87,7 +88,7 @@ class SampleRun:
 class FitRun:
     """How long to iterate, with which ``search`` or none, and how many draws of the solution's distribution to make.
 
-    ``compiles`` : as of :class:`SampleRun`
+    ``compiles``, ``executor`` : as of :class:`SampleRun`
     """
 
     max_iter: int
@@ -99,6 +100,7 @@ class FitRun:
     search: Any = None
     on_step: OnStep | None = None
     max_seconds: float | None = None
+    executor: Any = None
 
 
 @dataclass
@@ -159,7 +161,8 @@ def run_chains(
         own.lengthen(times)
         return own.finish(job)
 
-    with _jobs(run, len(starts), "chain", run.tune + run.draws, 1 if alone else None) as jobs:
+    steps_of = StepsOf(engine, structure, options)
+    with _jobs(run, len(starts), "chain", run.tune + run.draws, steps_of, 1 if alone else None) as jobs:
         problems = [engine.prepare(own, options, jobs.workers) for own in alone or (structure,)]
         numbers, keys = range(len(starts)), [child(key, chain) for chain in range(len(starts))]
         times = 1
@@ -278,7 +281,7 @@ def run_restarts(
         part = None if checkpoint is None else checkpoint.part(restart)
         return solution_of(engine, problem, run, fit_once(engine, problem, run, starts[restart], part, job), job.key)
 
-    with _jobs(run, len(starts), "restart", run.max_iter) as jobs:
+    with _jobs(run, len(starts), "restart", run.max_iter, StepsOf(engine, structure, options)) as jobs:
         problem = engine.prepare(structure, options, jobs.workers)
         keys = streams or [child(key, restart) for restart in range(len(starts))]
         solutions = list(jobs.run(fit, range(len(starts)), keys).values())
@@ -295,9 +298,9 @@ def fit_once(engine: Engine, problem: Any, run: FitRun, start: Start, part: RunF
     state, objective, residual = saved.load(run.max_iter, engine.init(problem, child(job.key, START), start))
     length = Iterations(max_iter=run.max_iter, tol=run.tol, done=len(objective), residual=residual)
     for at in run_one(engine, problem, state, length, job):
-        state, info, ends = at.state, at.step.info, at.ends
-        objective.append(float(info["objective"]))
-        residual = float(info["residual"])
+        state, ends = at.state, at.ends
+        objective.extend(float(step.info["objective"]) for step in at.steps)
+        residual = float(at.step.info["residual"])
         saved.save(state, objective, residual)
         job.report(at.step.number, f"objective {objective[-1]:.6g}, residual {residual:.2g}")
     saved.save(state, objective, residual, last=True)
@@ -324,7 +327,9 @@ def _status(run: FitRun, iterations: int, residual: float, early: str) -> str:
     return "max_iter" if run.tol > 0 else "all_iterations"
 
 
-def _jobs(run: SampleRun | FitRun, n_jobs: int, word: str, total: int, side_by_side: int | None = None) -> Jobs:
+def _jobs(
+    run: SampleRun | FitRun, n_jobs: int, word: str, total: int, steps_of: StepsOf, side_by_side: int | None = None
+) -> Jobs:
     """The chains or restarts of a run, with the cores that are idle for all."""
     return Jobs(
         n_jobs,
@@ -335,5 +340,7 @@ def _jobs(run: SampleRun | FitRun, n_jobs: int, word: str, total: int, side_by_s
         compiles=run.compiles,
         on_step=run.on_step,
         max_seconds=run.max_seconds,
+        executor=run.executor,
+        steps_of=steps_of,
         side_by_side=side_by_side,
     )

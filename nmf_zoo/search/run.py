@@ -20,6 +20,7 @@ from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.driver import NOTHING_DONE, FitRun, Fitted, Solution, fit_once, solution_of
 from nmf_zoo.runtime.engine import DRAW, Engine
 from nmf_zoo.runtime.jobs import Job, Jobs
+from nmf_zoo.runtime.run_one import StepsOf
 from nmf_zoo.runtime.stopping import EARLY, OUT_OF_TIME
 from nmf_zoo.search.optima import Optima, Optimum, Point
 from nmf_zoo.search.options import Search
@@ -69,7 +70,7 @@ def run_search(
         point = point_of_solution(engine, structure, problem, fitted.state, child(key, number))
         return Local(fitted.objective[-1], len(fitted.objective), point, fitted)
 
-    with _jobs(run, search.fits) as jobs:
+    with _jobs(run, search.fits, StepsOf(engine, structure, options)) as jobs:
         problem = engine.prepare(structure, options, jobs.workers)
         early = _fill(optima, structure, run, search, partial(child, key), make)
         if not optima.found:
@@ -223,7 +224,7 @@ def point_of_solution(engine: Engine, structure: Factorisation, problem: Any, st
     return {name: np.clip(mean, -LARGEST, LARGEST) for name, mean in means.items()}
 
 
-def _jobs(run: FitRun, fits: int) -> Jobs:
+def _jobs(run: FitRun, fits: int, steps_of: StepsOf) -> Jobs:
     """One bar, which counts the fits; the seconds are the search's."""
     return Jobs(
         fits,
@@ -233,5 +234,7 @@ def _jobs(run: FitRun, fits: int) -> Jobs:
         compiles=run.compiles,
         on_step=run.on_step,
         max_seconds=run.max_seconds,
+        executor=run.executor,
+        steps_of=steps_of,
         turns=1,
     )

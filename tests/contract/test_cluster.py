@@ -247,6 +247,8 @@ def test_many_runs_go_to_a_client_as_to_threads(client):
     run = {"restarts": 1, "search": None, "random_seed": 1, "quiet": True}
     there, here = (nz.select_rank(declare, [1, 2], executor=executor, **run) for executor in (client, None))
     np.testing.assert_array_equal(there["estimate"], here["estimate"])
+    there, here = (nz.fit(declare(2), search=nz.Search(fits=4), executor=own, **RUN) for own in (client, None))
+    assert_same_bits(there, here)
     assert client.status == "running"
 
 
@@ -270,8 +272,6 @@ def test_what_is_refused(blocks, client, tmp_path):
     ):
         with pytest.raises(nz.InputError, match=line):
             nz.fit(model=model(), **{"data": blocks, **given}, **RUN)
-    with pytest.raises(nz.InputError, match="executor: got Client without data="):
-        nz.fit(model=nz.gamma_nmf(np.ones((4, 6)), 1), executor=client, **RUN)
     assert not list(tmp_path.iterdir())
 
 
