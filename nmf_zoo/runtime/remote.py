@@ -28,7 +28,7 @@ from uuid import uuid4
 import cloudpickle
 
 from nmf_zoo.errors import InputError, RunFailed
-from nmf_zoo.runtime.cluster import fingerprint, is_client, require_alike
+from nmf_zoo.runtime.cluster import fingerprint, is_client, require_alike, require_version
 from nmf_zoo.runtime.stopping import INTERRUPTED, Stop
 from nmf_zoo.runtime.workers import OneBlasThread
 
@@ -46,11 +46,13 @@ class Unseen:
 
 
 def check_executor(executor: Any, on_step: Any = None) -> None:
-    """It is an Executor or Dask's Client, or None. Nobody tells ``on_step`` of steps made in other processes."""
+    """It is an Executor, or Dask's Client of a version that is known, or None; then ``on_step`` hears of each step."""
     if executor is not None and not isinstance(executor, Executor) and not is_client(executor):
         expected = "a concurrent.futures.Executor, a dask.distributed.Client, or None"
         do = "e.g. ProcessPoolExecutor(2, multiprocessing.get_context('spawn'))"
         raise InputError("executor", type(executor).__name__, expected, do)
+    if is_client(executor):
+        require_version()
     if on_step is not None and not is_near(executor):
         got, expected = f"{on_step!r} with {type(executor).__name__}", "None where steps are made in other processes"
         raise InputError("on_step", got, expected, "leave one of them out; max_seconds= can end the run")

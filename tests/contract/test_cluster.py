@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -259,6 +261,26 @@ def test_workers_that_differ_are_refused(blocks, client, tmp_path, monkeypatch):
         nz.fit(model=model(), data=blocks, executor=client, store=tmp_path / "o.zarr", **RUN)
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("version", ["2024.12.1", "2027.1.0"])
+def test_other_versions_of_dask_are_refused(version, blocks, client, tmp_path, monkeypatch):
+    """Those that the extra does not install: over blocks, and on data in memory."""
+    monkeypatch.setattr(clusters, "version", lambda package: version)
+    over_blocks = {"model": model(), "data": blocks, "store": tmp_path / "o.zarr"}
+    for run in (over_blocks, {"model": declare(2)}):
+        with pytest.raises(nz.InputError, match=f"a Client of distributed {version}; expected one of 2025.1") as error:
+            nz.fit(executor=client, **run, **RUN)
+        assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_extra_installs_these_versions():
+    with open(Path(nz.__file__).parents[1] / "pyproject.toml", "rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    (first, last), beyond = clusters.FIRST, clusters.BEYOND[0]
+    assert extras["dask"] == [f"distributed>={first}.{last},<{beyond}"]
+    assert extras["dask"][0] in extras["test"]
 
 
 def test_what_is_refused(blocks, client, tmp_path):
