@@ -16,6 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 import nmf_zoo as nz
+from benchmarks import same_bits
 from nmf_zoo import _compat
 from nmf_zoo.interfaces.cli import fit, main
 from nmf_zoo.runtime import cluster as clusters
@@ -252,6 +253,13 @@ def test_many_runs_go_to_a_client_as_to_threads(client):
     there, here = (nz.fit(declare(2), search=nz.Search(fits=4), executor=own, **RUN) for own in (client, None))
     assert_same_bits(there, here)
     assert client.status == "running"
+
+
+def test_one_table_in_memory_on_disk_and_on_a_cluster_has_the_same_digests(client):
+    """The script that prints them. Long: it compiles a fit of each engine, in each process."""
+    found = list(same_bits.places(client, (40, 120)))
+    assert [row["met?"] for row in found] == ["yes"] * 14
+    assert len({row["ours"] for row in found}) == 4  # algorithms and blocks
 
 
 def test_workers_that_differ_are_refused(blocks, client, tmp_path, monkeypatch):
