@@ -61,6 +61,7 @@ BY_NAME = (
     "posterior",
     "processes",
     "relevance",
+    "same_bits",
     "scaling",
     "search",
     "shrinkage",

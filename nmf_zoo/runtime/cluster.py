@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from importlib.metadata import version
 from typing import Any, TypeVar
 
 from nmf_zoo.errors import InputError, RunFailed
@@ -18,6 +19,7 @@ from nmf_zoo.runtime.workers import OneBlasThread
 Item = TypeVar("Item")
 RUNNING = "running"  # the status of a client with a scheduler
 KILLED = "KilledWorker"  # what the scheduler says of a piece whose workers ended more often than it allows
+FIRST, BEYOND = (2025, 1), (2027, 0)  # versions of distributed, year and month, that `nmf_zoo[dask]` installs
 MOST_LOST = 5  # times in a pass that this may be said: by then it is the piece
 
 
@@ -26,10 +28,19 @@ def is_client(executor: Any) -> bool:
     return type(executor).__module__.split(".")[0] == "distributed" and hasattr(executor, "scheduler_info")
 
 
+def require_version() -> None:
+    """Refuse a distributed that this has not been written for: its versions are dates, and promise nothing."""
+    found = version("distributed")
+    if not FIRST <= tuple(int(part) for part in found.split(".")[:2]) < BEYOND:
+        expected = f"one of {FIRST[0]}.{FIRST[1]} or later, before {BEYOND[0]}"
+        raise InputError("executor", f"a Client of distributed {found}", expected, "pip install 'nmf_zoo[dask]'")
+
+
 class Cluster:
     """The workers of a ``dask.distributed.Client``, which is left open."""
 
     def __init__(self, client: Any):
+        require_version()
         self._client = client
         self._address = client.scheduler_info()["address"]
         self._shared: Any = None  # what pieces shared last, and its future
@@ -109,11 +120,16 @@ def _none() -> None:
     return None
 
 
-def _piece(work: Callable[..., Any], shared: Any, own: Any, item: Any, expected: dict[str, str]) -> Any:
-    """One piece, in a process like the client's."""
+def require_alike(expected: dict[str, str]) -> None:
+    """Refuse to work for a process whose bits would be others than this one's."""
     for name, value in fingerprint().items():
         if value != expected[name]:
             got = f"a worker with {name} {value}"
             raise InputError("executor", got, f"{expected[name]}, as this process has", "start workers that are alike")
+
+
+def _piece(work: Callable[..., Any], shared: Any, own: Any, item: Any, expected: dict[str, str]) -> Any:
+    """One piece, in a process like the client's."""
+    require_alike(expected)
     with OneBlasThread():
         return work(shared, own, item)

@@ -18,7 +18,7 @@ from nmf_zoo.runtime.checkpoint import Checkpoint, RunFiles
 from nmf_zoo.runtime.engine import DRAW, START, Engine
 from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.progress import KERNELS
-from nmf_zoo.runtime.run_one import Iterations, Sweeps, run_one
+from nmf_zoo.runtime.run_one import Iterations, StepsOf, Sweeps, run_one
 from nmf_zoo.runtime.saving import SavedChain, SavedFit
 from nmf_zoo.runtime.stopping import BEHIND, BY_ON_STEP, EARLY, INTERRUPTED, OUT_OF_TIME, OnStep
 from nmf_zoo.runtime.traces import ChainResult, Traces
@@ -45,7 +45,7 @@ class SampleRun:
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
     ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
-    on to, as long as ``too_short`` of their traces says why they should
+    on to, as long as ``too_short`` of their traces says why they should; ``executor`` : where steps are made, or None
     """
 
     draws: int
@@ -62,6 +62,7 @@ class SampleRun:
     max_seconds: float | None = None
     extend: int = 1
     too_short: Callable[[Traces], str] | None = None
+    executor: Any = None
 
     @property
     def kept_draws(self) -> int:
@@ -88,7 +89,8 @@ class SampleRun:
 class FitRun:
     """How long to iterate, with which ``search`` or none, and how many draws of the solution's distribution to make.
 
-    ``compiles`` : as of :class:`SampleRun`; ``is_behind`` : whether a fit is left, by its objective so far
+    ``compiles``, ``executor`` : as of :class:`SampleRun`; ``left_after`` : (objective so far, iterations that it has
+    seen) -> after how many a fit is left, 0 where it goes on
     """
 
     max_iter: int
@@ -100,7 +102,8 @@ class FitRun:
     search: Any = None
     on_step: OnStep | None = None
     max_seconds: float | None = None
-    is_behind: Callable[[Sequence[float]], bool] | None = None
+    executor: Any = None
+    left_after: Callable[[Sequence[float], int], int] = lambda objective, seen: 0
 
 
 @dataclass
@@ -161,7 +164,8 @@ def run_chains(
         own.lengthen(times)
         return own.finish(job)
 
-    with _jobs(run, len(starts), "chain", run.tune + run.draws, 1 if alone else None) as jobs:
+    steps_of = StepsOf(engine, structure, options)
+    with _jobs(run, len(starts), "chain", run.tune + run.draws, steps_of, 1 if alone else None) as jobs:
         problems = [engine.prepare(own, options, jobs.workers) for own in alone or (structure,)]
         numbers, keys = range(len(starts)), [child(key, chain) for chain in range(len(starts))]
         times = 1
@@ -280,7 +284,7 @@ def run_restarts(
         part = None if checkpoint is None else checkpoint.part(restart)
         return solution_of(engine, problem, run, fit_once(engine, problem, run, starts[restart], part, job), job.key)
 
-    with _jobs(run, len(starts), "restart", run.max_iter) as jobs:
+    with _jobs(run, len(starts), "restart", run.max_iter, StepsOf(engine, structure, options)) as jobs:
         problem = engine.prepare(structure, options, jobs.workers)
         keys = streams or [child(key, restart) for restart in range(len(starts))]
         solutions = list(jobs.run(fit, range(len(starts)), keys).values())
@@ -296,24 +300,23 @@ def fit_once(engine: Engine, problem: Any, run: FitRun, start: Start, part: RunF
     saved, ends = SavedFit(part), ""
     state, objective, residual = saved.load(run.max_iter, engine.init(problem, child(job.key, START), start))
     length = Iterations(max_iter=run.max_iter, tol=run.tol, done=len(objective), residual=residual)
-
-    def is_behind() -> bool:
-        return run.is_behind is not None and run.is_behind(objective)
-
-    is_left = is_behind()
-    for at in () if is_left else run_one(engine, problem, state, length, job):
-        state, info, ends = at.state, at.step.info, at.ends
-        objective.append(float(info["objective"]))
-        residual = float(info["residual"])
+    left = run.left_after(objective, 0)
+    for at in () if left else run_one(engine, problem, state, length, job):
+        state, ends, seen = at.state, at.ends, len(objective)
+        objective.extend(float(step.info["objective"]) for step in at.steps)
+        residual = float(at.step.info["residual"])
         saved.save(state, objective, residual)
         job.report(at.step.number, f"objective {objective[-1]:.6g}, residual {residual:.2g}")
-        is_left = not ends and is_behind()
-        if is_left:
+        left = 0 if ends else run.left_after(objective, seen)
+        if left:
             break
     saved.save(state, objective, residual, last=True)
+    if left:
+        job.report(left, f"{BEHIND}: objective {objective[left - 1]:.6g}", last=True)
+        return Fitted(objective[:left], residual, BEHIND, state)
     if engine.close is not None:
         state, objective[-1] = engine.close(problem, state)
-    status = _status(run, len(objective), residual, BEHIND if is_left else ends or job.is_stopped())
+    status = _status(run, len(objective), residual, ends or job.is_stopped())
     job.report(len(objective), f"{status}: objective {objective[-1]:.6g}, residual {residual:.2g}", last=True)
     return Fitted(objective, residual, status, state)
 
@@ -334,7 +337,9 @@ def _status(run: FitRun, iterations: int, residual: float, early: str) -> str:
     return "max_iter" if run.tol > 0 else "all_iterations"
 
 
-def _jobs(run: SampleRun | FitRun, n_jobs: int, word: str, total: int, side_by_side: int | None = None) -> Jobs:
+def _jobs(
+    run: SampleRun | FitRun, n_jobs: int, word: str, total: int, steps_of: StepsOf, side_by_side: int | None = None
+) -> Jobs:
     """The chains or restarts of a run, with the cores that are idle for all."""
     return Jobs(
         n_jobs,
@@ -345,5 +350,7 @@ def _jobs(run: SampleRun | FitRun, n_jobs: int, word: str, total: int, side_by_s
         compiles=run.compiles,
         on_step=run.on_step,
         max_seconds=run.max_seconds,
+        executor=run.executor,
+        steps_of=steps_of,
         side_by_side=side_by_side,
     )

@@ -7,15 +7,20 @@ keeps draws, saves, reports, or leaves::
         print(at.step.number, at.step.info["objective"])
 
 Streams: a chain's own -> {start, draw 0, draw 1, ..., step 0, step 1, ...}.
+
+The steps of a job with ``remote`` are made there, in stretches of some seconds: the state goes there and comes back
+with what was kept. How steps are cut into stretches decides nothing, as blocks and checkpoints decide nothing.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
+import cloudpickle
 import numpy as np
 
 from nmf_zoo.errors import RunFailed
@@ -23,8 +28,13 @@ from nmf_zoo.kernels.random.keyed_rng import child
 from nmf_zoo.runtime.blocks import Block, blocks, equal_blocks, longest_block, run_block
 from nmf_zoo.runtime.engine import STEPS, Engine
 from nmf_zoo.runtime.jobs import Job
+from nmf_zoo.runtime.remote import Remote, Stopped, asked_to_end
 from nmf_zoo.runtime.stopping import Step
-from nmf_zoo.structure import Array
+from nmf_zoo.runtime.workers import SERIAL
+from nmf_zoo.structure import Array, Factorisation
+
+FIRST_STRETCH, STRETCH = 0.1, 2.0  # seconds of steps made elsewhere before they come back: half of the first, the most
+WORTH_SENDING = 5e6  # bytes of a state for each of these seconds at least: sending it takes a small part of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +48,15 @@ class Iterations:
     tol: float = 0.0
     done: int = 0
     residual: float = np.inf
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no iteration left to do."""
+        return self.done >= self.max_iter or (self.done > 0 and self.residual < self.tol)
+
+    def after(self, at: At) -> Iterations:
+        """What is left of it."""
+        return replace(self, done=at.step.number, residual=float(at.step.info["residual"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +80,15 @@ class Sweeps:
         """Sweeps in all."""
         return self.tune + self.draws
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no sweep left to do."""
+        return self.done >= self.total
+
+    def after(self, at: At) -> Sweeps:
+        """What is left of it."""
+        return replace(self, done=at.step.number)
+
 
 class At(NamedTuple):
     """Where a chain or restart is after a step.
@@ -71,6 +99,7 @@ class At(NamedTuple):
     step : what there is to say of it
     values, stats : variables and statistics of the sweeps that are kept, (kept, ...) each; none of optimisers
     ends : why it was the last one, "" when there is more, or nothing more to do
+    before : what there is to say of steps that were made elsewhere and came with it
     """
 
     state: Any
@@ -78,19 +107,91 @@ class At(NamedTuple):
     values: Mapping[str, Array]
     stats: Mapping[str, Array]
     ends: str = ""
+    before: tuple[Step, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All since the one before, this one last."""
+        return (*self.before, self.step)
+
+
+@dataclass
+class StepsOf:
+    """What steps in other processes share: the engine and the model, laid out where it has come to."""
+
+    engine: Engine
+    structure: Factorisation
+    options: Any
+
+    @cached_property
+    def problem(self) -> Any:
+        return self.engine.prepare(self.structure, self.options, SERIAL)
 
 
 def run_one(engine: Engine, problem: Any, state: Any, length: Iterations | Sweeps, job: Job) -> Iterator[At]:
     """Go on from ``state``. A fit that is stopped before its first iteration makes it; a chain makes no sweep."""
-    if isinstance(length, Iterations):
-        steps = _iterations(engine, problem, state, length, job)
-    else:
-        steps = _sweeps(engine, problem, state, length, job)
-    for at in steps:
+    there = job.remote
+    steps = _here(engine, problem, state, length, job)
+    for at in steps if there is None else _elsewhere(there, engine, problem, state, length, job):
         ends = job.ends_after(at.step)
         yield at._replace(ends=ends)
         if ends:
             return
+
+
+def _here(engine: Engine, problem: Any, state: Any, length: Iterations | Sweeps, job: Job) -> Iterator[At]:
+    if isinstance(length, Iterations):
+        return _iterations(engine, problem, state, length, job)
+    return _sweeps(engine, problem, state, length, job)
+
+
+def _elsewhere(
+    remote: Remote, engine: Engine, problem: Any, state: Any, length: Iterations | Sweeps, job: Job
+) -> Iterator[At]:
+    """One stretch after the other; a fit that is stopped before its first iteration makes it here."""
+    seconds = FIRST_STRETCH
+    while not length.is_over:
+        sent = cloudpickle.dumps(state)
+        seconds = max(min(2.0 * seconds, STRETCH), len(sent) / WORTH_SENDING)
+        try:
+            told = sent, length, job.number, job.key, seconds
+            at = remote.call(_stretch, *told, is_stopped=job.is_stopped)
+        except Stopped:
+            at = next(_here(engine, problem, state, length, job), None)
+        if at is None:
+            return
+        state, length = at.state, length.after(at)
+        yield at
+
+
+def _stretch(
+    shared: StepsOf, sent: bytes, length: Iterations | Sweeps, number: int, key: np.uint64, seconds: float
+) -> At | None:
+    """Steps for some seconds, or until Ctrl-C: where the last came to, with what all of them kept. Never both of the
+    warm-up and after it."""
+    made, kept, began = list[At](), list[At](), time.perf_counter()
+    with asked_to_end() as stop:
+        job = Job(number, key, is_stopped=lambda: stop.reason)
+        for at in _here(shared.engine, shared.problem, cloudpickle.loads(sent), length, job):
+            made.append(at)
+            if at.stats:  # copies: a sweep by itself may have the state's own arrays, which the next one overwrites
+                kept.append(at._replace(values=_copied(at.values), stats=_copied(at.stats)))
+            is_warm = isinstance(length, Sweeps) and at.step.number == length.tune
+            if is_warm or stop or time.perf_counter() - began >= seconds:
+                break
+    if not made:
+        return None
+    values, stats = _joined([at.values for at in kept]), _joined([at.stats for at in kept])
+    return At(made[-1].state, made[-1].step, values, stats, before=tuple(at.step for at in made[:-1]))
+
+
+def _copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.array(array) for name, array in arrays.items()}
+
+
+def _joined(blocks: list[Mapping[str, Array]]) -> dict[str, Array]:
+    """The kept sweeps of some blocks."""
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]} if blocks else {}
 
 
 def _iterations(engine: Engine, problem: Any, state: Any, length: Iterations, job: Job) -> Iterator[At]:

@@ -39,7 +39,7 @@ class Race:
         losses = self._sign * np.asarray(objective, dtype=np.float64)
         self._best = sorted([*self._best, float(losses[-1])])[:PLACES]
         for look, at in enumerate(range(RECENT + EVERY, len(losses), EVERY)):
-            farthest = _over((losses[at - 1] - losses[-1]), losses[:at])
+            farthest = _over(losses[at - 1] - losses[-1], losses[:at])
             if look == len(self._told):
                 self._farthest.append(farthest)
                 self._told.append(1)
@@ -47,12 +47,21 @@ class Race:
                 self._farthest[look] = max(self._farthest[look], farthest)
                 self._told[look] += 1
 
-    def is_behind(self, objective: Sequence[float]) -> bool:
-        """Whether a fit is to be left, by the objective after each of its iterations so far."""
-        look, rest = divmod(len(objective) - RECENT - EVERY, EVERY)
-        if rest or not 0 <= look < len(self._told) or len(self._best) < PLACES or self._told[look] < TELLING:
-            return False
-        losses = self._sign * np.asarray(objective[-RECENT - 1 :], dtype=np.float64)
+    def left_after(self, objective: Sequence[float], seen: int) -> int:
+        """After how many iterations a fit is left, by the objective after each of them; 0: it goes on.
+
+        ``seen`` : iterations after which it went on
+        """
+        if len(self._best) < PLACES:
+            return 0
+        for look, at in enumerate(range(RECENT + EVERY, len(objective) + 1, EVERY)):
+            if look == len(self._told) or self._told[look] < TELLING:
+                return 0
+            if at > seen and self._is_behind(self._sign * np.array(objective[at - RECENT - 1 : at]), look):
+                return at
+        return 0
+
+    def _is_behind(self, losses: np.ndarray, look: int) -> bool:
         to_go = losses[-1] - self._best[-1] - self._near
         return bool(_over(to_go, losses) > SLACK * self._farthest[look])
 

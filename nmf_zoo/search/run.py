@@ -20,6 +20,7 @@ from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.driver import NOTHING_DONE, FitRun, Fitted, Solution, fit_once, solution_of
 from nmf_zoo.runtime.engine import DRAW, Engine
 from nmf_zoo.runtime.jobs import Job, Jobs
+from nmf_zoo.runtime.run_one import StepsOf
 from nmf_zoo.runtime.stopping import BEHIND, EARLY, OUT_OF_TIME
 from nmf_zoo.search.optima import NEAR, Optima, Optimum, Point
 from nmf_zoo.search.options import Search
@@ -67,11 +68,13 @@ def run_search(
         return {number: local(number, fitted) for number, fitted in found.items()}, early
 
     def local(number: int, fitted: Fitted) -> Local:
+        if fitted.status == BEHIND:
+            return Local(fitted.objective[-1], len(fitted.objective), {}, fitted)
         point = point_of_solution(engine, structure, problem, fitted.state, child(key, number))
         return Local(fitted.objective[-1], len(fitted.objective), point, fitted)
 
     race = None if engine.is_noisy else Race(engine.maximise, NEAR if engine.maximise else 0.0)
-    with _jobs(run, search.fits) as jobs:
+    with _jobs(run, search.fits, StepsOf(engine, structure, options)) as jobs:
         problem = engine.prepare(structure, options, jobs.workers)
         early = _fill(optima, structure, run, search, partial(child, key), make, race)
         if not optima.found:
@@ -157,7 +160,7 @@ def _fill(
         if length.max_iter == 0:
             break
         if race is not None:
-            length = replace(length, is_behind=race.is_behind)
+            length = replace(length, left_after=race.left_after)
         own = [keys(number) for number in numbers]
         begun = [_start(structure, search, optima, number, key) for number, key in zip(numbers, own, strict=True)]
         found, early = make(Round(numbers, own, [start for _, start in begun], length))
@@ -235,7 +238,7 @@ def point_of_solution(engine: Engine, structure: Factorisation, problem: Any, st
     return {name: np.clip(mean, -LARGEST, LARGEST) for name, mean in means.items()}
 
 
-def _jobs(run: FitRun, fits: int) -> Jobs:
+def _jobs(run: FitRun, fits: int, steps_of: StepsOf) -> Jobs:
     """One bar, which counts the fits; the seconds are the search's."""
     return Jobs(
         fits,
@@ -245,5 +248,7 @@ def _jobs(run: FitRun, fits: int) -> Jobs:
         compiles=run.compiles,
         on_step=run.on_step,
         max_seconds=run.max_seconds,
+        executor=run.executor,
+        steps_of=steps_of,
         turns=1,
     )

@@ -52,6 +52,7 @@ from nmf_zoo.runtime.compile_ahead import compiled_ahead
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import STATUS, FitRun, SampleRun, Solution, available_cores, run_chains, run_restarts
 from nmf_zoo.runtime.engine import Engine, WholeSampler
+from nmf_zoo.runtime.remote import check_executor
 from nmf_zoo.runtime.stopping import EARLY, INTERRUPTED, OnStep, left_out
 from nmf_zoo.runtime.workers import OneBlasThread
 from nmf_zoo.search.optima import dataset_of
@@ -143,7 +144,9 @@ def sample(
         are those of a run that was not stopped, bit for bit (same machine and versions). After the end the same call
         returns the result at once, and one with more ``draws`` (or ``max_iter``) makes those that are missing. Other
         calls are refused. Delete the folder when it is no longer wanted. Not for ``"nuts"`` and ``"smc"``
-    executor : with ``data``, a ``dask.distributed.Client`` whose workers share each pass, as of :func:`fit`
+    executor : where sweeps are made, of chains and of the search before them, in place of threads: a
+        ``concurrent.futures.Executor`` of processes or of a cluster, or a ``dask.distributed.Client``. Draws do not
+        depend on it. With ``data`` a Client whose workers share each pass, as of :func:`fit`. Not for ``"nuts"``
     on_step : called with a :class:`~nmf_zoo.Step` after every block of sweeps (or iteration of a fit), for one chain at
         a time, in the thread of that chain. When it returns True the run ends there, as after Ctrl-C; an exception in
         it ends the run the same way and is raised. Draws do not depend on it. Not for ``"nuts"`` and ``"smc"``
@@ -195,9 +198,9 @@ def sample(
             with left_out("convergence checks"):
                 warn_unconverged(idata, structure, with_components=False)
         return idata
-    for name, given in (("kept_samples", kept_samples), ("executor", executor)):
-        if given is not None:
-            raise InputError(name, f"{given!r} without data=", "None", "leave it out")
+    if kept_samples is not None:
+        raise InputError("kept_samples", f"{kept_samples!r} without data=", "None", "leave it out")
+    check_executor(executor, on_step)
     chosen, options = resolve_engine(engine, "sample", structure)
     require_support(structure, chosen, options)
     check_possible(structure)
@@ -206,6 +209,9 @@ def sample(
     is_ours = isinstance(chosen, Engine)
     check_stopping(on_step, max_seconds, chosen)
     check_starts(initvals, start, chosen)
+    if executor is not None and isinstance(chosen, WholeSampler) and chosen.repeat:
+        do = "its chains are side by side by its own means: cores= says how many"
+        raise InputError("executor", f"{type(executor).__name__} with {chosen.name}", "None", do)
     keeps = check_keep(keep, store, chosen, with_log_likelihood)
     run = SampleRun(
         keep=keeps,
@@ -221,6 +227,7 @@ def sample(
         var_names=None if var_names is None else tuple(var_names),
         on_step=on_step,
         max_seconds=max_seconds,
+        executor=executor,
     )
     cant = "with max_seconds=" if max_seconds is not None else "with a store" if store is not None else ""
     cant = cant if is_ours else f"with {chosen.name}, which makes all draws at once"
@@ -320,9 +327,10 @@ def fit(
         known and no convex objective: 8 random starts, the best alone. None: only ``restarts``
     draws : draws from VB's approximate posterior; a point estimate is one draw
     store : with ``data``, a new Zarr store (``.zarr``) for the result, where H stays; without it H is held in memory
-    executor : with ``data``, a ``dask.distributed.Client`` whose workers share each pass: they read the blocks, and
-        write H beside ``store`` or into ``checkpoint``, on storage that all of them see. The result has the same bits,
-        however many there are, and when some die
+    executor : where iterations are made, of restarts and of the search, in place of threads: a
+        ``concurrent.futures.Executor`` of processes or of a cluster, or a ``dask.distributed.Client``. With ``data`` a
+        Client whose workers share each pass: they read the blocks, and write H beside ``store`` or into ``checkpoint``,
+        on storage that all of them see. The result has the same bits, however many there are, and when some die
     others : as in :func:`sample`
 
     Returns
@@ -354,9 +362,7 @@ def fit(
         return idata
     if store is not None:
         raise InputError("store", repr(str(store)), "None without data=", "nz.save(idata, path) writes a result")
-    if executor is not None:
-        got, do = f"{type(executor).__name__} without data=", "restarts run in threads: cores= says how many"
-        raise InputError("executor", got, "None", do)
+    check_executor(executor, on_step)
     chosen, options = resolve_engine(engine, "fit", structure)
     require_support(structure, chosen, options)
     check_possible(structure)
@@ -380,6 +386,7 @@ def fit(
         search=search_of(search, restarts, chosen, options, initvals, structure),
         on_step=on_step,
         max_seconds=max_seconds,
+        executor=executor,
     )
     began, searched = time.perf_counter(), {}
     seeded = random_seed is not None

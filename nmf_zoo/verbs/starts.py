@@ -173,6 +173,7 @@ def searched_starts(
         progressbar=run.progressbar,
         compiles=what_compiles(engine.name, structure),
         max_seconds=None if run.max_seconds is None else SHARE * run.max_seconds,
+        executor=run.executor,
     )
     options, own = engine.options(), child(key, SEARCH)
     solutions, optima, early = run_search(engine, structure, options, length, search, own, most=chains)

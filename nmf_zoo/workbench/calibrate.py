@@ -33,6 +33,7 @@ from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import FitRun, SampleRun, available_cores, run_chains, run_restarts
 from nmf_zoo.runtime.engine import Engine, WholeSampler
 from nmf_zoo.runtime.jobs import Job, Jobs
+from nmf_zoo.runtime.remote import check_executor
 from nmf_zoo.runtime.run_fingerprint import function_fact, run_facts
 from nmf_zoo.runtime.state_patterns import ArrayPattern, Each
 from nmf_zoo.structure import Array, Dense, Factorisation
@@ -104,6 +105,7 @@ def calibrate(
         simulations=(simulations, FEWEST), draws=(draws, 1), thin=(thin, 1), tune=(tune, 0), max_iter=(max_iter, 1)
     )
     check_alarm(alarm)
+    check_executor(executor)
     if not callable(declare):
         do = "e.g. lambda: nz.gamma_nmf(None, 2, shape=(3, 4))"
         raise InputError("declare", type(declare).__name__, "a function that returns a pm.Model", do)

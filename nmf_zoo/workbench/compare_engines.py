@@ -30,6 +30,7 @@ from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.results.posterior import open_posterior
 from nmf_zoo.runtime.arguments import check_counts, check_memory, check_runs
 from nmf_zoo.runtime.engine import WholeSampler
+from nmf_zoo.runtime.remote import check_executor
 from nmf_zoo.structure import Factorisation
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 
@@ -73,6 +74,7 @@ def compare_engines(
     random_seed: Any = None,
     reference: str | None = None,
     progressbar: bool = False,
+    executor: Any = None,
 ) -> EngineComparison:
     """Run engines on one model, one after the other, and compare time, mixing and means.
 
@@ -85,6 +87,8 @@ def compare_engines(
     max_iter : iterations of optimisers at the most
     reference : label of the engine whose means are the standard; default the first sampler
     progressbar : show the engines' own bars
+    executor : where each engine's chains are made, or its iterations, as in :func:`~nmf_zoo.sample`; NUTS runs in this
+        process. All but times is the same with it
 
     Returns
     -------
@@ -123,6 +127,7 @@ def compare_engines(
     ['gibbs', 'vb']
     """
     model = model_here(model)
+    check_executor(executor)
     check_counts(draws=(draws, 1), tune=(tune, 0), chains=(chains, 1), max_iter=(max_iter, 1))
     structure, labelled = read(model), _labels(engines)
     for engine in labelled.values():
@@ -131,6 +136,7 @@ def compare_engines(
     check_memory(structure, draws * chains, None, "ask for fewer draws or chains", copies=1)
     standard = _reference(reference, labelled)
     run = {"cores": cores, "random_seed": random_seed, "progressbar": progressbar, "quiet": not progressbar}
+    run["executor"] = executor
     length = {"draws": draws, "tune": tune, "chains": chains, "max_iter": max_iter}
     timed = {label: _timed(engine, {**run, "model": model}, length) for label, engine in labelled.items()}
     results = _aligned({label: result for label, (result, _) in timed.items()}, standard, structure)
@@ -178,7 +184,9 @@ def _run(engine: Any, run: Mapping[str, Any], *, draws: int, tune: int, chains: 
 def _timed(engine: Any, run: Mapping[str, Any], length: Mapping[str, int]) -> tuple[Any, float]:
     """The result, and how many seconds it took once all loops of ours were compiled."""
     entry = named(engine)[0]
-    if not (isinstance(entry, WholeSampler) and entry.repeat):  # PyMC compiles in every call
+    if isinstance(entry, WholeSampler) and entry.repeat:
+        run = {**run, "executor": None}
+    else:  # the others compile once, PyMC in every call
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that two draws are few
             _run(engine, run, **{**length, **WARM})

@@ -19,7 +19,7 @@ from nmf_zoo import __version__, _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.inference.counts import vb
-from nmf_zoo.inference.evidence import bound
+from nmf_zoo.inference.evidence import bound, enumeration
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, combine
 from nmf_zoo.inference.registry import entries, renamed, stands_for, verdict
 from nmf_zoo.kernels.random.keyed_rng import seed_key
@@ -30,6 +30,7 @@ from nmf_zoo.results.posterior import INTERVAL
 from nmf_zoo.runtime.arguments import check_counts, check_possible, entropy_of
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import available_cores
+from nmf_zoo.runtime.remote import check_executor
 from nmf_zoo.search.optima import dataset_of
 from nmf_zoo.search.options import Search, search_of
 from nmf_zoo.search.run import run_search
@@ -51,6 +52,7 @@ def evidence(
     random_seed: Any = None,
     progressbar: bool = True,
     quiet: bool = False,
+    executor: Any = None,
 ) -> Result:
     """Estimate the evidence log p(X) of a factorisation model.
 
@@ -68,6 +70,8 @@ def evidence(
 
     chains : independent runs; default 4, or 1 where there is no chance
     cores, random_seed, progressbar, quiet : as in :func:`~nmf_zoo.sample`
+    executor : where runs are made, or the iterations of the bound's fits, in place of threads, as in
+        :func:`~nmf_zoo.sample`. The evidence does not depend on it. Not for ``"enumeration"``, which is one sum
 
     Returns
     -------
@@ -94,6 +98,10 @@ def evidence(
         check_counts(chains=(chains, 1))
     if cores is not None:
         check_counts(cores=(cores, 1))
+    check_executor(executor)
+    if executor is not None and chosen is enumeration.METHOD:
+        got = f"{type(executor).__name__} with {chosen.name}"
+        raise InputError("executor", got, "None", "it is one sum, with no runs that could be made elsewhere")
     structure = replace(read(model), imputed=None)  # missing cells integrate to 1
     require_method(structure, chosen, options, METHODS, "can't have this model's evidence")
     check_possible(structure)
@@ -106,6 +114,7 @@ def evidence(
         progressbar=progressbar and not quiet,
         compiles=what_compiles(chosen.name, structure),
         search=None if search is None else partial(_searched, search),
+        executor=executor,
     )
     estimate = chosen.estimate(structure, options, run)
     value, error = combine(estimate, chosen.is_unbiased)
@@ -190,6 +199,7 @@ def compare_evidence(
     random_seed: Any = None,
     progressbar: bool = True,
     quiet: bool = False,
+    executor: Any = None,
 ) -> pd.DataFrame:
     """Compare models of the same data by their evidence.
 
@@ -215,6 +225,7 @@ def compare_evidence(
     R. E. Kass, A. E. Raftery (1995), Bayes factors, JASA 90 (the words).
     """
     run = {"chains": chains, "cores": cores, "random_seed": random_seed, "progressbar": progressbar, "quiet": quiet}
+    run["executor"] = executor
     found = evidences(models, method, run)
     attrs = {name: result.attrs for name, result in found.items()}
     if len({own["data"] for own in attrs.values()}) > 1:

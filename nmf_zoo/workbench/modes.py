@@ -53,6 +53,7 @@ from nmf_zoo.results.posterior import INTERVAL, Posterior, open_posterior, poste
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.jobs import Job, Jobs
+from nmf_zoo.runtime.remote import check_executor
 from nmf_zoo.structure import Array, Factorisation
 from nmf_zoo.workbench.evidence import probabilities, simulate
 
@@ -77,6 +78,7 @@ def weigh_modes(
     random_seed: Any = None,
     progressbar: bool = True,
     quiet: bool = False,
+    executor: Any = None,
 ) -> Result:
     """Weigh the modes of the posterior that chains have settled in, by the evidence within each.
 
@@ -91,6 +93,8 @@ def weigh_modes(
         mode needs some
     tune : warm-up sweeps before each of these
     cores, random_seed, progressbar, quiet : as in :func:`~nmf_zoo.sample`
+    executor : where modes are integrated over, in place of threads: a ``concurrent.futures.Executor`` of processes or
+        of a cluster, or a ``dask.distributed.Client``. The weights do not depend on it
 
     Returns
     -------
@@ -139,6 +143,7 @@ def weigh_modes(
     check_counts(draws=(draws, FEWEST), tune=(tune, 0))
     if cores is not None:
         check_counts(cores=(cores, 1))
+    check_executor(executor)
     declared = read(model)
     structure = replace(declared, imputed=None)  # missing cells integrate to 1
     refusal = verdict(structure, chib.METHOD)
@@ -151,7 +156,7 @@ def weigh_modes(
     entropy, began = entropy_of(random_seed), time.perf_counter()
     keys = [child(seed_key(entropy), mode[0]) for mode in chains]
     bars: dict[str, Any] = {"word": "mode", "total": chib.TYPICAL_LEVELS * (draws + tune)}
-    bars["progressbar"] = progressbar and not quiet
+    bars |= {"progressbar": progressbar and not quiet, "executor": executor}
     with Jobs(len(pairs), cores=cores or available_cores(), **bars) as jobs:
         found = jobs.run(lambda own, job: _integrate(structure, own, draws, tune, job), pairs, keys)
     if len(found) < len(pairs):

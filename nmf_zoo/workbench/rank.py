@@ -30,6 +30,7 @@ from nmf_zoo.reading import read
 from nmf_zoo.results.groups import plain_attrs
 from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.runtime.driver import available_cores
+from nmf_zoo.runtime.remote import check_executor
 from nmf_zoo.search.options import AUTO, Search, search_of
 from nmf_zoo.structure import Factorisation
 from nmf_zoo.verbs.block_source import as_source
@@ -123,6 +124,7 @@ def select_rank(
     check_counts(restarts=(asked, 1), cores=(available_cores() if cores is None else cores, 1))
     _require_memory("restarts", asked, wanted)
     check_folder(checkpoint)
+    check_executor(executor)
     source = None if data is None else as_source(data)
     structures = declared(declare, wanted, None if source is None else source.shape)
     if source is not None:

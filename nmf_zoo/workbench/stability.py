@@ -26,6 +26,7 @@ from nmf_zoo.runtime.arguments import check_counts, entropy_of
 from nmf_zoo.runtime.checkpoint import Checkpoint, RunFiles
 from nmf_zoo.runtime.driver import available_cores
 from nmf_zoo.runtime.jobs import Job, Jobs
+from nmf_zoo.runtime.remote import check_executor
 from nmf_zoo.runtime.state_patterns import ArrayPattern
 from nmf_zoo.structure import Array, Factorisation
 from nmf_zoo.workbench.evidence import require_method
@@ -106,6 +107,7 @@ def stability(
     if replicates not in REPLICATES:
         raise not_one_of("replicates", replicates, REPLICATES)
     check_counts(restarts=(restarts, 2), cores=(available_cores() if cores is None else cores, 1))
+    check_executor(executor)
     check_folder(checkpoint)
     structures = _structures(declare, ranks)
     for rank, structure in structures.items():

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 import nmf_zoo as nz
+from benchmarks import same_bits
 from nmf_zoo import _compat
 from nmf_zoo.interfaces.cli import fit, main
 from nmf_zoo.runtime import cluster as clusters
@@ -247,7 +250,16 @@ def test_many_runs_go_to_a_client_as_to_threads(client):
     run = {"restarts": 1, "search": None, "random_seed": 1, "quiet": True}
     there, here = (nz.select_rank(declare, [1, 2], executor=executor, **run) for executor in (client, None))
     np.testing.assert_array_equal(there["estimate"], here["estimate"])
+    there, here = (nz.fit(declare(2), search=nz.Search(fits=4), executor=own, **RUN) for own in (client, None))
+    assert_same_bits(there, here)
     assert client.status == "running"
+
+
+def test_one_table_in_memory_on_disk_and_on_a_cluster_has_the_same_digests(client):
+    """The script that prints them. Long: it compiles a fit of each engine, in each process."""
+    found = list(same_bits.places(client, (40, 120)))
+    assert [row["met?"] for row in found] == ["yes"] * 14
+    assert len({row["ours"] for row in found}) == 4  # algorithms and blocks
 
 
 def test_workers_that_differ_are_refused(blocks, client, tmp_path, monkeypatch):
@@ -257,6 +269,26 @@ def test_workers_that_differ_are_refused(blocks, client, tmp_path, monkeypatch):
         nz.fit(model=model(), data=blocks, executor=client, store=tmp_path / "o.zarr", **RUN)
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("version", ["2024.12.1", "2027.1.0"])
+def test_other_versions_of_dask_are_refused(version, blocks, client, tmp_path, monkeypatch):
+    """Those that the extra does not install: over blocks, and on data in memory."""
+    monkeypatch.setattr(clusters, "version", lambda package: version)
+    over_blocks = {"model": model(), "data": blocks, "store": tmp_path / "o.zarr"}
+    for run in (over_blocks, {"model": declare(2)}):
+        with pytest.raises(nz.InputError, match=f"a Client of distributed {version}; expected one of 2025.1") as error:
+            nz.fit(executor=client, **run, **RUN)
+        assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_extra_installs_these_versions():
+    with open(Path(nz.__file__).parents[1] / "pyproject.toml", "rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    (first, last), beyond = clusters.FIRST, clusters.BEYOND[0]
+    assert extras["dask"] == [f"distributed>={first}.{last},<{beyond}"]
+    assert extras["dask"][0] in extras["test"]
 
 
 def test_what_is_refused(blocks, client, tmp_path):
@@ -270,8 +302,6 @@ def test_what_is_refused(blocks, client, tmp_path):
     ):
         with pytest.raises(nz.InputError, match=line):
             nz.fit(model=model(), **{"data": blocks, **given}, **RUN)
-    with pytest.raises(nz.InputError, match="executor: got Client without data="):
-        nz.fit(model=nz.gamma_nmf(np.ones((4, 6)), 1), executor=client, **RUN)
     assert not list(tmp_path.iterdir())
 
 

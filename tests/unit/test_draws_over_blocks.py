@@ -237,7 +237,7 @@ REFUSED = {
     "samples": (lambda: over(kept_samples=[1, 1]), InputError, "different integers from 0 to 59"),
     "samples and moments": (lambda: over(kept_samples=[1], keep="moments"), InputError, "keep='draws'"),
     "samples alone": (lambda: nz.sample(model=gamma(X), kept_samples=[1]), InputError, "without data="),
-    "executor alone": (lambda: nz.sample(model=gamma(X), executor=1), InputError, "without data="),
+    "executor alone": (lambda: nz.sample(model=gamma(X), executor=1), InputError, "got int; expected a conc"),
     "variables": (lambda: over(var_names=["W"]), InputError, "with data="),
     "initvals": (lambda: over(initvals={"H": np.ones((K, N))}), InputError, "samples come with data="),
 }

@@ -52,8 +52,9 @@ def test_any_executor_will_do_and_is_left_open(kind):
 def test_in_other_processes():
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
         assert run(draw, executor=executor) == EXPECTED
-        with pytest.raises(Exception, match=r"pickle|local object"):
-            run(lambda item, job: item, executor=executor)
+        assert run(lambda item, job: item, executor=executor) == dict(enumerate(ITEMS))
+        with pytest.raises(InputError, match="executor: got ProcessPoolExecutor, to which this run can't be sent"):
+            run(lambda item, job: executor, executor=executor)
 
 
 def test_no_pieces():

@@ -213,8 +213,11 @@ def falling(end, far, iterations=200, pace=0.95):
 
 
 def looks(race, losses):
-    """The iterations after which a fit would be left."""
-    return [at for at in range(1, len(losses) + 1) if race.is_behind(losses[:at])]
+    """The iterations after which a fit would be left, had it not been before."""
+    found, seen = [], 0
+    while seen := race.left_after(losses, seen):
+        found.append(seen)
+    return found
 
 
 def raced(fits, maximise=False):

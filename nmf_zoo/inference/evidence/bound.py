@@ -71,7 +71,12 @@ def engine_of(structure: Factorisation) -> Engine:
 def estimate(structure: Factorisation, options: Bound, run: EvidenceRun) -> Estimate:
     """One chain: the best of a search, or of restarts."""
     fit = FitRun(
-        max_iter=options.max_iter, tol=options.tol, draws=options.draws, cores=run.cores, progressbar=run.progressbar
+        max_iter=options.max_iter,
+        tol=options.tol,
+        draws=options.draws,
+        cores=run.cores,
+        progressbar=run.progressbar,
+        executor=run.executor,
     )
     statistics, optima = {}, None
     if run.search is None:

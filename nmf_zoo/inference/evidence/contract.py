@@ -48,7 +48,7 @@ class EvidenceRun:
 
     ``search`` is what an optimiser's fits go through, or None: an :class:`nmf_zoo.Search` for a method that ranks are
     judged by; for one of the registry, which stands below the searches, a function (engine, structure, options, run,
-    key) -> (solution, optima, why it ended early).
+    key) -> (solution, optima, why it ended early). ``executor`` is where runs are made, or None: threads.
     """
 
     chains: int
@@ -57,13 +57,14 @@ class EvidenceRun:
     progressbar: bool = False
     compiles: str = KERNELS
     search: Any = None
+    executor: Any = None
     stopped: bool = field(default=False, init=False)
 
     def each(self, work: Callable[[Job], Result], total: int) -> list[Result]:
         """``work(job)`` for every chain, side by side; ``total`` steps fill a progress bar."""
         chains = range(self.chains)
         bars: dict[str, Any] = {"word": "run", "total": total, "progressbar": self.progressbar}
-        bars["compiles"] = self.compiles
+        bars |= {"compiles": self.compiles, "executor": self.executor}
         with Jobs(self.chains, cores=self.cores, **bars) as jobs:
             found = jobs.run(lambda chain, job: work(job), chains, [child(self.key, chain) for chain in chains])
         self.stopped = bool(jobs.stop)

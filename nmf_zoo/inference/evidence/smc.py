@@ -48,7 +48,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -635,14 +635,15 @@ def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estima
     require_memory_of_particles(structure, options.particles, max(1, min(run.chains, run.cores)))
     problem = prepare(structure)
 
-    def one(job: Job) -> tuple[State, dict[str, Array]] | None:
+    def one(job: Job) -> State | None:
         state = one_run(problem, options, job)
-        return None if state is None else (state, _draws(problem, options, state))
+        return None if state is None else _kept(options, state)
 
-    finished = [part for part in run.each(one, total=100) if part is not None]
-    if not finished:
+    states = [state for state in run.each(one, total=100) if state is not None]
+    if not states:
         raise RunFailed("smc: stopped before a run had ended, and one that has not ended has not come to the posterior")
-    states, draws = [part[0] for part in finished], [part[1] for part in finished]
+    # Made here: another process would send them in another order in memory, and sums over them end in other digits.
+    draws = [_draws(problem, state) for state in states]
     return Estimate(
         log_evidence=np.array([state.log_evidence for state in states]),
         standard_error=np.array([standard_error(state.lineages) for state in states if state.lineages is not None]),
@@ -652,12 +653,17 @@ def estimate(structure: Factorisation, options: SMC, run: EvidenceRun) -> Estima
     )
 
 
-def _draws(problem: SMCProblem, options: SMC, state: State) -> dict[str, Array]:
-    """Particles of the last stage, evenly over its chains; memory of the others is given back."""
+def _kept(options: SMC, state: State) -> State:
+    """The run with particles of the last stage alone, evenly over its chains; memory of the others is given back."""
     which = np.arange(options.kept) * options.particles // max(options.kept, 1)
-    draws = variables(problem, state.population, which) | {name: own[which] for name, own in state.values.items()}
-    state.population = state.spare = TemperedPopulation(*(np.empty(0) for _ in TemperedPopulation._fields))
-    return draws
+    population = TemperedPopulation(*(own[which] for own in state.population))
+    values = {name: own[which] for name, own in state.values.items()}
+    return replace(state, population=population, spare=population, values=values)
+
+
+def _draws(problem: SMCProblem, state: State) -> dict[str, Array]:
+    """The model's variables at the particles."""
+    return variables(problem, state.population, np.arange(len(state.population.W))) | state.values
 
 
 def _statistics(runs: list[list[Stage]]) -> dict[str, Array]:

@@ -56,7 +56,8 @@ def sample(
 ) -> tuple[dict[str, Any], bool]:
     """One run for each chain. The posterior and its statistics; whether Ctrl-C cut runs short, which are left out."""
     _refuse(options, run)
-    runs = EvidenceRun(chains=len(starts), key=key, cores=run.cores, progressbar=run.progressbar)
+    how: dict[str, Any] = {"cores": run.cores, "progressbar": run.progressbar, "executor": run.executor}
+    runs = EvidenceRun(chains=len(starts), key=key, **how)
     found = smc.estimate(replace(structure, imputed=None), replace(options, draws=run.draws), runs)
     values = dict(found.draws or {})
     if structure.imputed is not None:
