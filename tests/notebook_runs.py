@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from nmf_zoo import Search
-from nmf_zoo.verbs import starts
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 TEXTS = sorted(FOLDER.glob("[0-9]*.py"))
@@ -38,7 +37,6 @@ def search_little(monkeypatch):
 
     monkeypatch.setattr(Search, "fits", FITS)
     monkeypatch.setattr(Search, "__init__", init)
-    monkeypatch.setattr(starts, "MOST_FITS", FITS)
 
 
 def run_small(text: Path, monkeypatch, tmp_path, data: str | None) -> int:

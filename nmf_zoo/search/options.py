@@ -13,7 +13,7 @@ from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.structure import Factorisation, GammaPrior, Known
 
 AT_LEAST = 4  # fits that begin anew
-ANEW = 0.75  # of the iterations are for fits that do
+ANEW = 0.75  # of the fits, and of the iterations where these are counted, are for those that do
 REFITS = 8  # of the activations of known components, where their objective may have several optima
 
 
@@ -32,8 +32,8 @@ class Search:
     Attributes
     ----------
     fits : local fits in all: the budget, with those that are left
-    starts : how many begin anew, of the first four all; None for half of them, or while three quarters of
-        ``iterations`` last
+    starts : how many begin anew, of the first four all; None for half of them, with ``iterations`` for three quarters
+        while three quarters of these last
     iterations : of all fits together, at the most. What is left is divided among the fits of a round; none is begun
         where others took more. None: each fit has those that the call gives to one
     enough : end once so many fits that began anew came to the best optimum, and several to every other: an optimum that
@@ -56,17 +56,12 @@ class Search:
         if self.starts is not None:
             return number < self.starts
         if self.iterations is None:
-            return number < self._half
-        return number < AT_LEAST or iterations < ANEW * self.iterations
+            return number < max(AT_LEAST, self.fits // 2)
+        return number < AT_LEAST or (number < ANEW * self.fits and iterations < ANEW * self.iterations)
 
-    def cut_to(self, fits: int) -> Search:
-        """The search whose fits are the first of these."""
-        starts = self._half if self.starts is None and self.iterations is None else self.starts
-        return replace(self, fits=fits, starts=None if starts is None else min(starts, fits))
-
-    @property
-    def _half(self) -> int:
-        return max(AT_LEAST, self.fits // 2)
+    def cut_to(self, fits: int, starts: int) -> Search:
+        """The search whose fits are the first of these, of which so many began anew."""
+        return self if fits == self.fits else replace(self, fits=fits, starts=starts)
 
 
 def search_of(

@@ -155,12 +155,14 @@ def _fill(
     Of a round that the time cut short nothing is kept, unless it is the first: no clock could cut the fits at the same
     iterations again, and without them the same search is one of fewer fits.
     """
+    anew = 0
     for numbers in _rounds(search.fits):
         length = _length(run, search, optima, len(numbers))
         if length.max_iter == 0:
             break
         if race is not None:
             length = replace(length, left_after=race.left_after)
+        anew += sum(search.begins_anew(number, optima.iterations) for number in numbers)
         own = [keys(number) for number in numbers]
         begun = [_start(structure, search, optima, number, key) for number, key in zip(numbers, own, strict=True)]
         found, early = make(Round(numbers, own, [start for _, start in begun], length))
@@ -177,7 +179,7 @@ def _fill(
             components = components_of(structure, local.point)
             optimum = Optimum(local.objective, local.point, components, way, number)
             optima.add(optimum, local.fitted, local.iterations)
-        optima.replay = replay_of(search, numbers.stop) if is_whole else ""
+        optima.replay = f"nz.{search.cut_to(numbers.stop, anew)}" if is_whole else ""
         if early or not optima.found:
             return early
         if search.begins_anew(numbers.stop, optima.iterations) and optima.found_all(search.enough):
@@ -188,11 +190,6 @@ def _fill(
 def _is_cut_short(fitted: Any) -> bool:
     """Whether a fit ended before its last iteration; those within other work are not stopped."""
     return isinstance(fitted, Fitted) and fitted.status in EARLY
-
-
-def replay_of(search: Search, fits: int) -> str:
-    """The search whose first ``fits`` fits are all: the same call with it finds the same."""
-    return f"nz.{search if fits == search.fits else search.cut_to(fits)}"
 
 
 def _rounds(fits: int) -> Iterator[range]:

@@ -33,8 +33,9 @@ from nmf_zoo.structure import Array, Factorisation
 Run = TypeVar("Run", SampleRun, FitRun)
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
 SHARE = 0.2  # of the time
-PER_SWEEP = 16  # iterations of a search by default for a sweep of warm-up of a chain; each costs 0.02 to 0.8 of it
-MOST_FITS, ENOUGH = 128, 8  # of that search: where fits are short, and where they all end at few optima
+LARGE = 1 << 18  # products of a pass over the cells: of fewer an iteration costs as much as a sweep, 0.02 to 0.4 beyond
+FITS, OF_LARGE, OF_SMALL = 128, 16, 6  # fits of a large table at the most, iterations for a sweep of warm-up of a chain
+ENOUGH = 8  # fits that end at one optimum, where it ends
 MAX_ITER, TOL = 2000, 1e-4  # of a fit, as by default
 KEPT = {  # of a search, in the checkpoint of a run
     "starts": Each(Each(np.ndarray)),
@@ -133,11 +134,19 @@ def chain_search(start: Any, initvals: Any, engine: Registration, structure: Fac
     if start == AUTO:
         can_move = structure.free_in_both.any()  # chains do not stay in the modes of activations alone
         makes_sense = isinstance(engine, Engine) and tune and can and can_move and able and not able[0].is_noisy
-        return Search(fits=MOST_FITS, iterations=PER_SWEEP * tune, enough=ENOUGH) if makes_sense else None
+        return _usual_search(structure, tune) if makes_sense else None
     reason = can.reason or ("" if able else "no optimiser can run this model")
     if reason:
         raise InputError("start", repr(start), f"{RANDOM!r}, since {reason}", "leave it out")
     return Search() if start == BY_SEARCH else start
+
+
+def _usual_search(structure: Factorisation, tune: int) -> Search:
+    """Of work that is about a fifth of that of four chains."""
+    is_large = structure.data is not None and structure.data.values.size * structure.rank >= LARGE
+    if is_large:
+        return Search(fits=FITS, iterations=OF_LARGE * tune, enough=ENOUGH)
+    return Search(iterations=OF_SMALL * tune, enough=ENOUGH)
 
 
 def searched_starts(

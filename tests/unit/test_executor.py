@@ -93,6 +93,17 @@ def test_fits(pool, model, how):
     assert_same_bits(here, there, "posterior", "sample_stats", "fit", *(["search"] if len(how) == 1 else []))
 
 
+def test_a_search_leaves_the_same_fits(pool):
+    """After as many iterations, though the executor makes several at once."""
+    rng = np.random.default_rng(1)
+    counts = rng.poisson(40 * rng.gamma(0.2, size=(30, 5)) @ rng.gamma(0.3, size=(5, 24)) + 0.3)
+    declared = nz.gamma_nmf(counts, 5, alpha_w=0.3, alpha_h=0.3)
+    how = {"engine": "vb", "search": nz.Search(fits=16), "random_seed": 3, "quiet": True}
+    here, there = (_compat.group(nz.fit(declared, executor=executor, **how), "search") for executor in (None, pool))
+    assert here.attrs == there.attrs
+    assert here.attrs["left"] > 0
+
+
 CHAINS = {
     "after a search": {"draws": 30, "tune": 20},
     "going on": {"draws": 30, "tune": 20, "start": "random", "extend": 4},
