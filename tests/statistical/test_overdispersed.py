@@ -1,14 +1,16 @@
-"""Negative binomial data: Gibbs by Geweke's test and by exact moments, VB's bound below the exact evidence."""
+"""Negative binomial data: Gibbs by Geweke's test, exact moments and ranks, VB's bound below the exact evidence."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
+import pymc as pm
 import pytest
 from scipy import integrate, optimize, stats
 from scipy.special import digamma, gammaln, logsumexp
 
+import nmf_zoo as nz
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.overdispersed import gibbs, vb
@@ -19,6 +21,7 @@ from nmf_zoo.structure import Dense
 from tests.planted import check_seen, plant, put
 from tests.sizes import size
 from tests.statistical.beside_known import NAMES, PROFILE, known_beside, offsets_of, quadrature, statistics_of
+from tests.statistical.calibration import SEEING, check_calibrated
 from tests.statistical.gates import LEAST, check_means
 from tests.statistical.geweke import (
     BACKGROUND,
@@ -414,3 +417,31 @@ def test_a_bound_of_means_in_the_place_of_expected_logarithms_is_seen(monkeypatc
     right = climbed(structure)[-1]
     plant(monkeypatch, "VB of overdispersed counts: moments", of_means)
     assert climbed(structure)[-1] > right + 0.5
+
+
+# -- calibration ---------------------------------------------------------------------------------------------------
+
+
+def beside_templates():
+    """A component of W known, one new, and an unknown dispersion; an exposure of samples."""
+    with pm.Model() as declared:
+        alpha = pm.Gamma("alpha", np.float64(4.0), np.float64(2.0))
+        own = {"alpha_w": 1.5, "beta_w": 1.2, "alpha_h": [[2.5], [0.9]], "beta_h": [[1.7], [0.3]]}
+        offsets = {"exposure": [[0.5, 1.0, 1.6, 0.8]], "shape": (3, 4)}
+        nz.negative_binomial_nmf(None, 2, known=[[0.8], [1.4], [0.2]], alpha=alpha, **own, **offsets)
+    return declared
+
+
+def check_ranks(simulations, seed, **options):
+    check_calibrated(beside_templates, ALLOCATIONS, simulations, tune=60, thin=6, seed=seed, **options)
+
+
+def test_gibbs_is_calibrated_beside_a_known_component():
+    """Long: simulations, each with a warm-up."""
+    check_ranks(size(50, 400), seed=1)
+
+
+def test_activations_under_the_priors_of_other_components_are_seen_in_ranks(monkeypatch):
+    """Long: simulations, each with a warm-up."""
+    plant(monkeypatch, "Gibbs of overdispersed counts: priors of cells", exchanged_priors)
+    check_seen(lambda n: check_ranks(n, seed=2, least=SEEING), 50, "gate 2, uniform ranks", SEEING)
