@@ -17,6 +17,13 @@ import pytest
 
 # Of each piece "module:attribute", or several where one error has to be in all of them.
 PLACES: dict[str, str | tuple[str, ...]] = {
+    # declarations
+    "sparse counts: total of exposed means": "nmf_zoo.distributions.counts:exposed_total",
+    "sparse counts: gradients of means": (
+        "nmf_zoo.distributions.cell_rates:CellRates.pullback",
+        "nmf_zoo.distributions.cell_rates:CellRates.L_op",
+    ),
+    "ARD: activations of known components": "nmf_zoo.models.hierarchies:ARD._of_known",
     # EM
     "EM: updates": "nmf_zoo.inference.counts.em:update",
     "EM: weights of cells": "nmf_zoo.inference.counts.em_losses:weigh",
