@@ -44,6 +44,15 @@ class Course(NamedTuple):
         return next(seconds for seconds, own in zip(self.seconds, self.scores, strict=True) if own >= score)
 
 
+def ratios_at(X: Any, rows: np.ndarray, W: np.ndarray, Ht: np.ndarray) -> Any:
+    """X over W H at the counts of a sparse matrix by rows, ``rows`` those of its counts: in NumPy, part by part."""
+    ratios = X.copy()
+    for first in range(0, X.nnz, CHUNK):
+        part = slice(first, first + CHUNK)
+        ratios.data[part] /= np.einsum("ck,ck->c", W[rows[part]], Ht[X.indices[part]])
+    return ratios
+
+
 class Published:
     """Levitin et al. (2019), supplementary methods, as Gopalan et al. (2015), algorithm 1: W by word, H by paper."""
 
@@ -71,10 +80,7 @@ class Published:
 
     def sources(self, of_W: np.ndarray, of_H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Expected counts of W's cells and of H's."""
-        ratios = self.X.copy()
-        for first in range(0, self.X.nnz, CHUNK):
-            part = slice(first, first + CHUNK)
-            ratios.data[part] /= np.einsum("ck,ck->c", of_W[self.rows[part]], of_H[self.X.indices[part]])
+        ratios = ratios_at(self.X, self.rows, of_W, of_H)
         return of_W * (ratios @ of_H), of_H * (ratios.T @ of_W)
 
     def log_likelihood(self) -> float:

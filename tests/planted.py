@@ -17,6 +17,13 @@ import pytest
 
 # Of each piece "module:attribute", or several where one error has to be in all of them.
 PLACES: dict[str, str | tuple[str, ...]] = {
+    # declarations
+    "sparse counts: total of exposed means": "nmf_zoo.distributions.counts:exposed_total",
+    "sparse counts: gradients of means": (
+        "nmf_zoo.distributions.cell_rates:CellRates.pullback",
+        "nmf_zoo.distributions.cell_rates:CellRates.L_op",
+    ),
+    "ARD: activations of known components": "nmf_zoo.models.hierarchies:ARD._of_known",
     # EM
     "EM: updates": "nmf_zoo.inference.counts.em:update",
     "EM: weights of cells": "nmf_zoo.inference.counts.em_losses:weigh",
@@ -82,16 +89,20 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "Gibbs of overdispersed counts: tables of trajectories": "nmf_zoo.inference.overdispersed.trajectories:read_table",
     "Gibbs of overdispersed counts: trajectories given the dispersion": "nmf_zoo.inference.overdispersed.gibbs:given",
     "Gibbs of overdispersed counts: components that move": "nmf_zoo.inference.overdispersed.gibbs:movable",
+    "Gibbs of overdispersed counts: priors of cells": "nmf_zoo.inference.overdispersed.gibbs:prior_cells",
     "EM of overdispersed counts: expectations": "nmf_zoo.inference.overdispersed.em:expected",
     "EM of overdispersed counts: steps of the dispersion": "nmf_zoo.inference.overdispersed.em:climb",
     "VB of overdispersed counts: expectations": "nmf_zoo.inference.overdispersed.vb:expected",
+    "VB of overdispersed counts: moments": "nmf_zoo.inference.overdispersed.vb:moments_at",
     "VB of overdispersed counts: nodes of the dispersion": "nmf_zoo.inference.overdispersed.vb:nodes_of",
     # normal data
     "normal data: precisions": "nmf_zoo.inference.normal.squares:MeasuredCells.precisions",
     "EM of normal data: errors taken into the data": "nmf_zoo.inference.counts.em_losses:whitened",
     "VB of normal data: updates": "nmf_zoo.inference.normal.vb:_update",
+    "VB of normal data: constants of the priors": "nmf_zoo.inference.normal.vb:_log_prior_at_zero",
     "Gibbs of normal data: priors of cells": "nmf_zoo.inference.normal.gibbs:cell_terms",
     "Gibbs of normal data: shears": "nmf_zoo.inference.normal.gibbs:move_shears",
+    "Gibbs of normal data: whether components may move": "nmf_zoo.inference.normal.gibbs:NormalGibbsProblem.is_free",
     "Gibbs of normal data: slices": "nmf_zoo.inference.normal.gibbs:slice_draw",
     # powers
     "EM of powers: steps": "nmf_zoo.inference.powers.em:take_step",
@@ -101,6 +112,7 @@ PLACES: dict[str, str | tuple[str, ...]] = {
     "VB of powers: a factor's part of the bound": "nmf_zoo.inference.powers.vb:own_part",
     "Gibbs of powers: conditionals": "nmf_zoo.inference.powers.gibbs:given_powers",
     "Gibbs of powers: scaling of the factors": "nmf_zoo.inference.powers.gibbs:apply_scales",
+    "Gibbs of powers: moves of components of which nothing is known": "nmf_zoo.inference.powers.gibbs:move_free",
     "Gibbs of powers: shears": "nmf_zoo.inference.powers.gibbs:move_inverse_shears",
     # streams
     "stream of counts: expectations": "nmf_zoo.inference.counts.online_em:expect",

@@ -95,7 +95,7 @@ def gamma_nmf(
         The known components, of W and of H, are believed, not fixed: each cell of them has a gamma prior with this
         shape around its value, so that its coefficient of variation is 1 / sqrt(known_strength) a priori. Cells below
         a thousandth of their component's mean have their prior around that.
-    known_h : array, DataFrame or DataArray (component, obs), optional
+    known_h : array, DataFrame or DataArray (component, obs), or an earlier result, optional
         The first components of H, where these are known, as in :func:`~nmf_zoo.poisson_nmf`.
     design : array (obs, covariate), DataFrame, Series or DataArray, optional
         Covariates of the samples, numbers. The prior mean of H is then log-linear in them: that of ``mean_h`` (or

@@ -55,7 +55,7 @@ def gap(
         beta_k are arrays of shape (K, 1).
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
-    known_h : array, DataFrame or DataArray (component, obs), optional
+    known_h : array, DataFrame or DataArray (component, obs), or an earlier result, optional
         The first components of H, where these are known, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.

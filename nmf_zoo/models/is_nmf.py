@@ -72,7 +72,7 @@ def is_nmf(
         :class:`~nmf_zoo.GammaChain`, :class:`~nmf_zoo.BGAR` or :class:`~nmf_zoo.LogNormalAR`. Then frames are times.
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
-    known_h : array, DataFrame or DataArray (component, obs), optional
+    known_h : array, DataFrame or DataArray (component, obs), or an earlier result, optional
         The first components of H, where these are known; EM and Gibbs take known components of W alone.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`. A background is a known noise floor.

@@ -75,8 +75,7 @@ def check_known(known: Any, strength: float | None, inputs: Inputs) -> tuple[Che
     """``known=``, and the inputs with the labels of known and new components."""
     if known is None:
         return None, inputs
-    given = of_result(known) if _compat.is_result(known) else known
-    values, inputs = check_components(LEFT, given, inputs)
+    values, inputs = check_components(LEFT, known, inputs)
     return CheckedComponents(values=values, strength=strength), inputs
 
 
@@ -86,14 +85,13 @@ def check_known_activations(
     """``known_h=``, and the inputs with the labels of known and new components."""
     if known is None:
         return None, inputs
-    if _compat.is_result(known):
-        raise InputError("known_h", "a result", "a table (component, obs)", "e.g. the mean of its H")
     values, inputs = check_components(RIGHT, known, inputs)
     return CheckedComponents(values=values, strength=strength), inputs
 
 
 def check_components(place: KnownPlace, given: Any, inputs: Inputs) -> tuple[Array, Inputs]:
     """The values in the factor's orientation, and the inputs with the labels of known and new components."""
+    given = of_result(place, given) if _compat.is_result(given) else given
     table, argument = read_table(place.argument, with_row_labels(given)), place.argument
     values, labels = np.asarray(table.values, dtype=np.float64), table.labels
     values = in_order(place, values if place is LEFT else values.T, labels, inputs)
@@ -118,14 +116,15 @@ def check_components(place: KnownPlace, given: Any, inputs: Inputs) -> tuple[Arr
     return (values if place is LEFT else values.T), replace(inputs, coords=coords)
 
 
-def of_result(idata: Any) -> Any:
-    """The mean of W in an earlier result."""
-    from nmf_zoo.results.components import mean_weights
+def of_result(place: KnownPlace, idata: Any) -> Any:
+    """The mean of the factor in an earlier result; which of its dims are components is told by both factors."""
+    from nmf_zoo.results.components import mean_activations, mean_weights
 
     try:
-        return mean_weights(idata)
+        return (mean_weights if place is LEFT else mean_activations)(idata)
     except InputError as error:
-        raise InputError("known", error.got, "a result that holds W", error.do) from error
+        expected = "a result that holds W" if place is LEFT else "a result that holds W and H"
+        raise InputError(place.argument, error.got, expected, error.do) from error
 
 
 def in_order(place: KnownPlace, values: Array, labels: dict[str, Array], inputs: Inputs) -> Array:

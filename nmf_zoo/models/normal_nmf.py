@@ -76,7 +76,7 @@ def normal_nmf(
         Beside ``sigma_w`` or ``sigma_h``: cells have a normal density about it, truncated to [0, inf).
     known : array, DataFrame, DataArray or result, optional
         Known components of W, as in :func:`~nmf_zoo.poisson_nmf`.
-    known_h : array, DataFrame or DataArray (component, obs), optional
+    known_h : array, DataFrame or DataArray (component, obs), or an earlier result, optional
         The first components of H, where these are known, as in :func:`~nmf_zoo.poisson_nmf`.
     mask, observed, exposure, background, coords, shape
         As in :func:`~nmf_zoo.poisson_nmf`.

@@ -64,9 +64,9 @@ def poisson_nmf(
         that are labelled like X's features go to them in any order; columns label the components. Of a result the
         posterior mean of W: over all chains once they are aligned, else over the chain with the highest lp, of a fit
         its best restart. With new components beside them, W is a Deterministic, and its free variable is W_new.
-    known_h : array, DataFrame or DataArray (component, obs), optional
+    known_h : array, DataFrame or DataArray (component, obs), or an earlier result, optional
         The first components of H, where these are known: how much of each is in every sample. DataFrames have the
-        samples of X in their columns, in any order.
+        samples of X in their columns, in any order. An earlier result gives the posterior mean of its H.
     mask : bool array or sparse matrix (feature, obs), optional
         True = observed.
     observed : {None, "stored"}

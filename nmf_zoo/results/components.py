@@ -146,12 +146,24 @@ def mean_weights(idata: Any, weights: str = "W", activations: str = "H") -> pd.D
 
     Components have the result's order. Of draws as they are: a column has the scale that it was sampled with.
     """
+    return _mean_factor(idata, weights, weights, activations)
+
+
+def mean_activations(idata: Any, weights: str = "W", activations: str = "H") -> pd.DataFrame:
+    """The same of H (components, samples)."""
+    return _mean_factor(idata, activations, weights, activations).T
+
+
+def _mean_factor(idata: Any, name: str, weights: str, activations: str) -> pd.DataFrame:
+    """The mean of one of the factors, its components in the columns."""
     chain = None if is_aligned(idata) else int(draws_or_means(idata)["chain"][best_chain(idata)])
     chains = list(draws_in_order(idata, chain, weights, activations))
-    W, component = weights_of(chains[0], weights, activations)
-    (feature,) = (dim for dim in W.dims if dim not in {*LEADING, component})
-    mean = mean_of(mean_over_draws(one[weights])[0] for one in chains).transpose(feature, component)
-    return pd.DataFrame(mean.to_numpy(), index=_labels(mean, feature), columns=_labels(mean, component))
+    if name not in chains[0]:
+        raise missing_variable(chains[0], name)
+    _, component = weights_of(chains[0], weights, activations)
+    (cells,) = (dim for dim in chains[0][name].dims if dim not in {*LEADING, component})
+    mean = mean_of(mean_over_draws(one[name])[0] for one in chains).transpose(cells, component)
+    return pd.DataFrame(mean.to_numpy(), index=_labels(mean, cells), columns=_labels(mean, component))
 
 
 @names_checked

@@ -83,6 +83,7 @@ BUILDERS = {
     "gamma_nmf": lambda X, rank, **o: nz.gamma_nmf(X, rank, **o),
     "poisson_nmf": lambda X, rank, **o: nz.poisson_nmf(X, rank, **o),
     "gap": lambda X, rank, **o: nz.gap(X, rank, alpha_h=1.5, **o),
+    "negative_binomial_nmf": lambda X, rank, **o: nz.negative_binomial_nmf(X, rank, **o),
     "normal_nmf": lambda X, rank, **o: nz.normal_nmf(X, rank, **o),
     "is_nmf": lambda X, rank, **o: nz.is_nmf(X, rank, **o),
     "hmm_nmf": lambda X, rank, **o: nz.hmm_nmf(X, rank, chain=nz.BasisChain(0.9, 0.5), **o),
@@ -659,6 +660,27 @@ def test_the_mean_of_an_earlier_result_is_known(earlier):
     structure = read(nz.gamma_nmf(TABLE, 2, known=aligned, known_strength=50.0))
     prior_mean = structure.W.prior.shape.value / structure.W.prior.rate.value
     np.testing.assert_allclose(prior_mean, np.maximum(both, 1e-3 * both.mean(axis=0)), rtol=1e-12)
+
+
+def test_the_mean_of_h_of_an_earlier_result_is_known(tmp_path):
+    """By the labels of its samples, with its components' names, from the shell as well."""
+    table = pd.DataFrame(X, index=NAMES, columns=SAMPLES)
+    refit = nz.fit(model=nz.gamma_nmf(table, 2, known=CATALOGUE, alpha_h=1.2), engine="em", quiet=True, max_iter=5)
+    mean, order = group(refit, "posterior")["H"].to_numpy()[0, 0], RNG.permutation(N)
+    model = nz.gamma_nmf(table.iloc[:, order], 3, known_h=refit)
+    structure = read(model)
+    np.testing.assert_allclose(structure.H.known.values[:2], mean[:, order], rtol=1e-12)
+    assert list(structure.coords["component"]) == ["SBS1", "SBS5", "new 1"]
+    with pytest.raises(InputError, match="known_h: got 9 columns; expected 8"):
+        nz.gamma_nmf(table.iloc[:, :8], 3, known_h=refit)
+    alone = nz.sample(2, tune=2, chains=1, var_names=["H"], start="random", model=nz.gamma_nmf(table, 2), quiet=True)
+    with pytest.raises(InputError, match="known_h: got a posterior of H; expected a result that holds W and H"):
+        nz.gamma_nmf(table, 3, known_h=alone)
+    table.to_csv(tmp_path / "x.csv")
+    nz.save(refit, tmp_path / "earlier.nc")
+    words = f"fit {tmp_path}/x.csv --rank 3 --engine em --max-iter 3 --random-seed 1 --quiet -o {tmp_path}/out.nc"
+    assert main([*words.split(), "--known-h", f"{tmp_path}/earlier.nc"]) == 0
+    np.testing.assert_allclose(group(nz.load(tmp_path / "out.nc"), "posterior")["H"].to_numpy()[0, 0, :2], mean)
 
 
 def test_a_refit_and_moments_are_earlier_results_too(earlier):

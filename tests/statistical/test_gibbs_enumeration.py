@@ -12,6 +12,7 @@ from scipy import stats
 from tests.planted import check_seen, plant, put
 from tests.sizes import size
 from tests.statistical.enumeration import Case, check_draws, check_sources, enumerate_posterior
+from tests.statistical.geweke import with_sums
 from tests.structures import beside, gamma, model, sample_gibbs, unknown
 
 pytestmark = pytest.mark.statistical
@@ -83,6 +84,9 @@ RATE_H = unknown("r", "lognormal", 0.3, 0.6, variable_shape=(2,), shape=(2, 1))
 MEAN_W = unknown("m", "inverse_gamma", 5.0, 4.0)
 RATE_W = unknown("s", "half_normal", 1.5)
 MEAN_H = unknown("u", "uniform", 0.2, 2.5)
+RATE_OF_ROW = unknown("u", "gamma", 4.0, 3.0, variable_shape=(1,), shape=(1, 1))
+RATE_OF_COLUMN = unknown("v", "gamma", 5.0, 4.0, variable_shape=(1,))
+LOG_RATES = np.arange(-5.0, 2.6, 0.4)
 COLUMN = np.array([[0.7], [2.2]])
 ROW = np.array([[0.8, 1.6]])
 
@@ -173,7 +177,31 @@ CASES = {
         },
         w_grid=COARSE,
     ),
+    "hpf": lambda: wide(
+        gamma(0.8, RATE_OF_ROW),
+        gamma(1.3, RATE_OF_COLUMN),
+        lambda v: (0.8, v["u"], 1.3, v["v"]),
+        x=np.array([[3.0]]),
+        hyper={"u": (LOG_RATES, log_gamma_prior(4, 3)), "v": (LOG_RATES, log_gamma_prior(5, 4))},
+        w_grid=COARSE,
+    ),
+    "ard": lambda: by_relevance(
+        "inverse_gamma", (np.arange(-2.5, 3.5, 0.3), stats.invgamma(6.0, scale=5.0).logpdf), lambda t: 1 / t
+    ),
+    "ard of rates": lambda: by_relevance("gamma", (np.arange(-3.5, 2.5, 0.3), log_gamma_prior(6, 5)), lambda t: t),
 }
+
+
+def by_relevance(kind, hyper, rate_of):
+    """One for each component, shared by its cells in W and H, which are exponential."""
+    of_w, of_h = (unknown("t", kind, 6.0, 5.0, variable_shape=(2,), shape=shape) for shape in ((1, 2), (2, 1)))
+    priors = [gamma(1.0, own) if kind == "gamma" else gamma(1.0, mean=own) for own in (of_w, of_h)]
+
+    def numbers(v):
+        rate = rate_of(v["t"])
+        return 1.0, rate, 1.0, rate[:, None]
+
+    return wide(*priors, numbers, x=np.array([[2.0, 1.0]]), hyper={"t": hyper}, w_grid=COARSE)
 
 
 def midpoints(first, last, n):
@@ -259,6 +287,14 @@ def test_a_forgotten_background_is_seen(monkeypatch):
     case = CASES["W fixed, mask, exposure, background"]()
     plant(monkeypatch, "Gibbs: layout of the counts", lambda right: lambda s: right(s)._replace(offset=np.empty(0)))
     check_seen(lambda n: check_draws(case, sample_gibbs(case.structure, n, seed=1)), SWEEPS)
+
+
+@pytest.mark.parametrize("name", ["hpf", "ard"])
+def test_rates_of_twice_the_cells_are_seen(name, monkeypatch):
+    """Without scale moves, which draw the rate of all W anew and hide it."""
+    plant(monkeypatch, "hyperparameters: sums of groups", with_sums(lambda s: s._replace(n_cells=2 * s.n_cells)))
+    case = CASES[name]()
+    check_seen(lambda n: check_draws(case, sample_gibbs(case.structure, n, moves=("shear",), seed=1)), SWEEPS)
 
 
 def test_wrong_allocations_are_seen_in_the_allocations():

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy.integrate import cumulative_simpson, quad
-from scipy.stats import kstest
+from scipy.stats import halfnorm, kstest, poisson
 
 import nmf_zoo as nz
 from nmf_zoo.kernels.random.keyed_rng import seed_key
@@ -18,6 +18,7 @@ from nmf_zoo.kernels.random.modified_half_normal import (
 )
 from tests.planted import check_seen, plant
 from tests.sizes import size
+from tests.statistical.beside_known import NAMES, known_beside, offsets_of, quadrature, statistics_of
 from tests.statistical.calibration import SEEING, check_calibrated
 from tests.statistical.gates import check_means
 from tests.statistical.geweke import (
@@ -102,6 +103,33 @@ def test_one_cell_has_the_exact_moments():
 
     expected = np.array([moment(power) / moment(0) for power in (1, 2)])
     check_means(["w", "w^2"], np.column_stack([drawn, drawn**2]), expected)
+
+
+BESIDE, LOGS = np.array([[4.0], [1.0]]), np.arange(-14.0, 3.0, 0.2)  # beside one known of two components
+NEW, KNOWN_AND_NEW = halfnorm(scale=1.3), (halfnorm(scale=1.4), halfnorm(scale=0.6))
+BESIDE_SWEEPS = 2_000
+
+
+def check_beside_a_known_component(sweeps):
+    structure = known_beside(model(BESIDE, 2, half_normal(1.3), half_normal([[1.4], [0.6]]), exposure=[[0.4], [2.5]]))
+    exposure, _ = offsets_of(structure)
+
+    def log_cell(f, mean):
+        return poisson.logpmf(BESIDE[f, 0], exposure[f] * mean)
+
+    _, expected = quadrature(log_cell, LOGS, NEW.logpdf, [own.logpdf for own in KNOWN_AND_NEW])
+    check_means(NAMES, statistics_of(sample_gibbs(structure, sweeps, seed=3)), expected)
+
+
+@pytest.mark.statistical
+def test_beside_a_known_component_it_has_the_exact_posterior():
+    check_beside_a_known_component(size(BESIDE_SWEEPS, 60_000))
+
+
+@pytest.mark.statistical
+def test_another_precision_is_seen_by_quadrature(monkeypatch):
+    plant(monkeypatch, "Gibbs: precisions of half-normal cells", lambda right: lambda *given: 0.6 * right(*given))
+    check_seen(check_beside_a_known_component, BESIDE_SWEEPS)
 
 
 # -- Geweke ----------------------------------------------------------------------------------------------------------

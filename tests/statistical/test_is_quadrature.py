@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import digamma, logsumexp
 
-from tests.planted import plant
+from nmf_zoo.inference.counts.gibbs import MOVES
+from tests.planted import check_seen, plant
 from tests.sizes import size
+from tests.statistical.beside_known import NAMES, PROFILE, known_beside, offsets_of, quadrature, statistics_of
 from tests.statistical.composite_chain import sample_composite
 from tests.statistical.gates import check_means
 from tests.structures import inverse_gamma, model
@@ -108,6 +110,54 @@ def test_unknown_profiles(moves):
     columns = [H[:, 0, 0], H[:, 1, 0], W[:, 0, 0], W[:, 0, 1], mean[:, 0], W[:, 1, 0], W[:, 1, 1], mean[:, 1]]
     names = ["h1", "h2", "w11", "w12", "mean1", "w21", "w22", "mean2"]
     check_means(names, np.stack(columns, axis=1), np.array(by_unknown_W()))
+
+
+# -- one of two components of W known --------------------------------------------------------------------------------
+
+NEW_SHAPE, NEW_SCALE = 2.2, 1.0  # of the new weights
+KNOWN_COMPONENTS = {
+    "plain": (PROFILE, {}),
+    "zeros, exposure and background": (np.array([0.8, 0.0]), {"exposure": EXPOSURE, "background": BESIDE}),
+}
+
+
+def check_beside_known(name, sweeps, **options):
+    """Against the exact means of the logarithms."""
+    profile, offsets = KNOWN_COMPONENTS[name]
+    priors = inverse_gamma(NEW_SHAPE, NEW_SCALE), inverse_gamma(SHAPE_H[:, None], SCALE_H[:, None])
+    structure = known_beside(power_model(PAIR_X, 2, *priors, **offsets), profile)
+    exposure, background = offsets_of(structure)
+    _, expected = quadrature(
+        lambda f, mean: log_cell(PAIR_X[f, 0], exposure[f] * mean + background[f]),
+        GRID,
+        lambda w: log_prior(np.log(w), NEW_SHAPE, NEW_SCALE) - np.log(w),
+        [lambda h, k=k: log_prior(np.log(h), SHAPE_H[k], SCALE_H[k]) - np.log(h) for k in range(2)],
+        profile,
+    )
+    check_means(NAMES, statistics_of(sample_composite(structure, sweeps, seed=4, **options)), expected)
+
+
+@pytest.mark.parametrize("moves", [(), MOVES])
+@pytest.mark.parametrize("name", KNOWN_COMPONENTS)
+def test_beside_a_known_component(name, moves):
+    check_beside_known(name, SWEEPS // 4, moves=moves)
+
+
+def moved_and_restored(move_free):
+    """All components move, and the known one is put back: its activation has moved."""
+
+    def move(moves, factors, given, priors, key, free):
+        known = factors.Wt[0].copy()
+        size = move_free(moves, factors, given, priors, key, slice(None))
+        factors.Wt[0] = known
+        return size
+
+    return move
+
+
+def test_moves_that_take_a_known_component_along_are_seen(monkeypatch):
+    plant(monkeypatch, "Gibbs of powers: moves of components of which nothing is known", moved_and_restored)
+    check_seen(lambda n: check_beside_known("plain", n), SWEEPS // 4)
 
 
 # -- one component, W without a prior: integrated out by hand --------------------------------------------------------

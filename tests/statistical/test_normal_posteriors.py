@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 from scipy.integrate import cumulative_simpson, simpson
 from scipy.special import log_ndtr
-from scipy.stats import kstest, truncnorm
+from scipy.stats import expon, halfnorm, kstest, norm, truncnorm
 
 import nmf_zoo as nz
 from nmf_zoo.inference.counts.gibbs import MOVES, Gibbs
@@ -22,8 +22,9 @@ from nmf_zoo.kernels.normal.factor_moments import truncated_moments
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import TruncatedNormalPrior
-from tests.planted import check_seen, plant
+from tests.planted import check_seen, plant, put
 from tests.sizes import size
+from tests.statistical.beside_known import NAMES, known_beside, offsets_of, quadrature, statistics_of
 from tests.statistical.calibration import SEEING, check_calibrated
 from tests.statistical.gates import check_means
 from tests.statistical.geweke import (
@@ -202,6 +203,80 @@ def bounds_of(structure, iterations):
         state, info = vb.step(problem, state)
         found.append(info.objective)
     return np.array(found)
+
+
+# -- beside a known component ----------------------------------------------------------------------------------------
+
+X21, SIGMA21 = np.array([[1.3], [2.1]]), np.array([[0.5], [0.8]])
+OFFSETS = {"exposure": np.array([[0.6], [1.7]]), "background": np.array([[0.2], [0.1]])}
+LOGS, BESIDE_SWEEPS = np.arange(-14.0, 3.0, 0.14), 2_500
+NARROW, HALF_NORMALS = halfnorm(scale=0.4), (halfnorm(scale=1.4), halfnorm(scale=0.6))
+EXPONENTIALS, TRUNCATED = (expon(scale=1 / 0.7), expon(scale=1 / 1.6)), truncnorm(-1.5, np.inf, 0.9, 0.6)
+
+
+def of_errors(x, *priors, **offsets):
+    sigma = SIGMA21 if x.shape == (2, 1) else SIGMA21.T
+    return known_beside(model(x, 2, *priors, kind="normal", sigma=sigma, **offsets))
+
+
+# model, the same priors of SciPy: of new weights and of both activations
+BESIDE = {
+    "half-normal": (of_errors(X21, half_normal(0.4), half_normal([[1.4], [0.6]])), NARROW, HALF_NORMALS),
+    "exposure, background": (
+        of_errors(X21, truncated_normal(0.9, 0.6), gamma(1.0, [[0.7], [1.6]]), **OFFSETS),
+        TRUNCATED,
+        EXPONENTIALS,
+    ),
+    "a component of H": (of_errors(X21.T, gamma(1.0, [[0.7, 1.6]]), half_normal(0.4)), NARROW, EXPONENTIALS),
+}
+
+
+def exact_beside(name):
+    """(log p(X), means of the logarithms)"""
+    structure, prior_w, priors_h = BESIDE[name]
+    exposure, background = offsets_of(structure)
+
+    def log_cell(f, mean):
+        return norm.logpdf(X21[f, 0], exposure[f] * mean + background[f], SIGMA21[f, 0])
+
+    return quadrature(log_cell, LOGS, prior_w.logpdf, [own.logpdf for own in priors_h])
+
+
+def check_beside(name, sweeps, moves=MOVES):
+    draws = chain(BESIDE[name][0], sweeps, moves)
+    check_means(NAMES, statistics_of(draws), exact_beside(name)[1])
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("moves", [MOVES, ()], ids=["moves", "none"])
+@pytest.mark.parametrize("name", BESIDE)
+def test_gibbs_has_the_exact_posterior_beside_a_known_component(name, moves):
+    check_beside(name, size(BESIDE_SWEEPS, 40_000), moves)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("name", ["half-normal", "a component of H"])
+def test_moves_that_take_a_known_component_along_are_seen(monkeypatch, name):
+    put(monkeypatch, "Gibbs of normal data: whether components may move", True)
+    check_seen(lambda n: check_beside(name, n), BESIDE_SWEEPS)
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_the_bound_is_below_the_exact_evidence_beside_a_known_component(name):
+    evidence, _ = exact_beside(name)
+    bounds = bounds_of(BESIDE[name][0], 200)
+    assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:]))
+    assert evidence - 0.5 < bounds[-1] < evidence
+
+
+def test_a_bound_with_priors_of_known_cells_is_seen(monkeypatch):
+    """The planted error: constants of the prior for known cells, too; it is narrow, so that these are above 0."""
+    plant(
+        monkeypatch,
+        "VB of normal data: constants of the priors",
+        lambda right: lambda factor: right(dataclasses.replace(factor, known=None)),
+    )
+    assert bounds_of(BESIDE["half-normal"][0], 200)[-1] > exact_beside("half-normal")[0] + 1.0
 
 
 # -- Geweke ----------------------------------------------------------------------------------------------------------

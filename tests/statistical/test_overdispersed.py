@@ -1,14 +1,16 @@
-"""Negative binomial data: Gibbs by Geweke's test and by exact moments, VB's bound below the exact evidence."""
+"""Negative binomial data: Gibbs by Geweke's test, exact moments and ranks, VB's bound below the exact evidence."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
+import pymc as pm
 import pytest
 from scipy import integrate, optimize, stats
 from scipy.special import digamma, gammaln, logsumexp
 
+import nmf_zoo as nz
 from nmf_zoo.inference.counts.gibbs import Gibbs
 from nmf_zoo.inference.counts.vb import VB
 from nmf_zoo.inference.overdispersed import gibbs, vb
@@ -18,6 +20,8 @@ from nmf_zoo.runtime.workers import SERIAL
 from nmf_zoo.structure import Dense
 from tests.planted import check_seen, plant, put
 from tests.sizes import size
+from tests.statistical.beside_known import NAMES, PROFILE, known_beside, offsets_of, quadrature, statistics_of
+from tests.statistical.calibration import SEEING, check_calibrated
 from tests.statistical.gates import LEAST, check_means
 from tests.statistical.geweke import (
     BACKGROUND,
@@ -281,20 +285,29 @@ def climbed(structure, steps=300, problem=None):
     return np.array(bounds)
 
 
-def bound_at(logs):
-    """The bound of q(w) = Gamma(a, r), multipliers at their optimal law, written anew."""
-    a, r = np.exp(logs)
-    mean, log, x = a / r, digamma(a) - np.log(r), COUNTS.ravel()
-    of_data = x * log - (x + ALPHA) * np.log(ALPHA + mean) + ALPHA * np.log(ALPHA)
-    of_data += gammaln(ALPHA + x) - gammaln(ALPHA) - gammaln(x + 1)
-    divergence = (a - SHAPE) * digamma(a) - gammaln(a) + gammaln(SHAPE) + SHAPE * (np.log(r) - np.log(RATE))
-    return of_data.sum() - divergence - a * (RATE - r) / r
+def bound_at(logs, counts, prior, means):
+    """The bound of q = Gamma(a, r), multipliers at their optimal law, written anew; ``logs`` are those of a, then r.
+
+    prior : shapes and rates of the same cells
+    means : of their expectations, or of exp(E[log .]), the counts' means
+    """
+    (a, r), (shape, rate) = np.reshape(np.exp(logs), (2, -1)), prior
+    mean, log_mean = means(a / r), np.log(means(np.exp(digamma(a) - np.log(r))))
+    of_data = counts * log_mean - (counts + ALPHA) * np.log(ALPHA + mean) + ALPHA * np.log(ALPHA)
+    of_data += gammaln(ALPHA + counts) - gammaln(ALPHA) - gammaln(counts + 1)
+    divergence = (a - shape) * digamma(a) - gammaln(a) + gammaln(shape) + shape * (np.log(r) - np.log(rate))
+    return np.sum(of_data) - np.sum(divergence + a * (rate - r) / r)
+
+
+def best_bound(n_cells, *given):
+    """Of the family of so many gamma cells."""
+    return -optimize.minimize(lambda logs: -bound_at(logs, *given), np.zeros(2 * n_cells), method="BFGS", tol=1e-9).fun
 
 
 def test_the_bound_is_the_best_of_its_family_and_below_the_exact_evidence():
     exact = np.log(integrate.trapezoid(np.exp(log_posterior_of_w()), GRID))
     bounds = climbed(one_cell())
-    best = -optimize.minimize(lambda logs: -bound_at(logs), np.zeros(2), method="Nelder-Mead", tol=1e-12).fun
+    best = best_bound(1, COUNTS.ravel(), (SHAPE, RATE), lambda cell: np.repeat(cell, 3))
     assert np.min(np.diff(bounds)) > -1e-10
     assert bounds[-1] == pytest.approx(best, abs=1e-7)
     assert bounds[-1] < exact
@@ -316,3 +329,119 @@ def test_a_bound_of_other_multipliers_is_seen(monkeypatch):
         lambda expected: lambda *given: expected(*given[:-1], np.full_like(given[-1], 1e12)),
     )
     assert climbed(one_cell())[-1] < right - 1e-3
+
+
+# -- beside a known component, by quadrature -----------------------------------------------------------------------
+
+
+PAIR, LOGS = np.array([[4.0], [1.0]]), np.arange(-16.0, 4.5, 0.25)
+PRIORS = (1.3, np.array([1.6, 0.7])), (0.8, np.array([1.7, 0.6]))  # shapes, then rates: of new weights and of H
+SHARES = 3_000  # sweeps
+OFFSETS = {"exposure": np.array([[0.4], [2.5]]), "background": np.array([[0.3], [0.6]])}
+OF_NEW, OF_H = gamma(1.3, 0.8), gamma([[1.6], [0.7]], [[1.7], [0.6]])
+KNOWN_COMPONENTS = {
+    "of W": known_beside(model(PAIR, 2, OF_NEW, OF_H, alpha=ALPHA, **NB)),
+    "of W, exposure, background": known_beside(model(PAIR, 2, OF_NEW, OF_H, alpha=ALPHA, **NB, **OFFSETS)),
+    "of H": known_beside(model(PAIR.T, 2, gamma([[1.6, 0.7]], [[1.7, 0.6]]), OF_NEW, alpha=ALPHA, **NB)),
+}
+
+
+def exact_beside(structure):
+    """(log p(X), means of the logarithms)"""
+    exposure, background = offsets_of(structure)
+
+    def log_cell(f, mean):
+        return stats.nbinom.logpmf(PAIR[f, 0], ALPHA, ALPHA / (ALPHA + exposure[f] * mean + background[f]))
+
+    (new_shape, shapes), (new_rate, rates) = PRIORS
+    of_h = [stats.gamma(a, scale=1 / r).logpdf for a, r in zip(shapes, rates, strict=True)]
+    return quadrature(log_cell, LOGS, stats.gamma(new_shape, scale=1 / new_rate).logpdf, of_h)
+
+
+def check_beside(name, sweeps):
+    structure = KNOWN_COMPONENTS[name]
+    problem, kept = gibbs.prepare(structure, Gibbs(), SERIAL), []
+    state = gibbs.init(problem, seed_key(4), {})
+    for sweep in range(TUNE + sweeps):
+        state, _ = (gibbs.tune if sweep < TUNE else gibbs.step)(problem, state, child(seed_key(5), sweep))
+        kept.append({"W": state.W.copy(), "H": state.Ht.T.copy()})
+    check_means(NAMES, statistics_of(stack(kept[TUNE:])), exact_beside(structure)[1])
+
+
+@pytest.mark.parametrize("name", KNOWN_COMPONENTS)
+def test_gibbs_has_the_exact_posterior_beside_a_known_component(name):
+    check_beside(name, size(SHARES, 80_000))
+
+
+def exchanged_priors(prior_cells):
+    """The activations of the known component under the prior of the new one's, and these under that."""
+
+    def exchanged(*given):
+        priors = prior_cells(*given)
+        return priors._replace(shape_h=priors.shape_h[:, ::-1].copy(), rate_h=priors.rate_h[:, ::-1].copy())
+
+    return exchanged
+
+
+def test_activations_under_the_priors_of_other_components_are_seen(monkeypatch):
+    plant(monkeypatch, "Gibbs of overdispersed counts: priors of cells", exchanged_priors)
+    check_seen(lambda n: check_beside("of W", n), SHARES)
+
+
+def means_beside(structure):
+    """Those of the counts by cells w1, w2, h1, h2."""
+    exposure, background = offsets_of(structure)
+    return lambda cells: exposure * (PROFILE * cells[2] + cells[:2] * cells[3]) + background
+
+
+@pytest.mark.parametrize("name", KNOWN_COMPONENTS)
+def test_the_bound_beside_a_known_component_is_the_best_of_its_family_and_below_the_exact_evidence(name):
+    structure = KNOWN_COMPONENTS[name]
+    bounds, prior = climbed(structure), [np.r_[new, new, of_h] for new, of_h in PRIORS]
+    assert np.min(np.diff(bounds)) > -1e-10
+    assert bounds[-1] == pytest.approx(best_bound(4, PAIR[:, 0], prior, means_beside(structure)), abs=1e-7)
+    assert bounds[-1] < exact_beside(structure)[0]
+
+
+def test_a_bound_of_means_in_the_place_of_expected_logarithms_is_seen(monkeypatch):
+    """The planted error leads above what the family can reach."""
+
+    def of_means(right):
+        def moments(*given):
+            q = right(*given)
+            return q._replace(log=np.log(q.mean))
+
+        return moments
+
+    structure = KNOWN_COMPONENTS["of W"]
+    right = climbed(structure)[-1]
+    plant(monkeypatch, "VB of overdispersed counts: moments", of_means)
+    assert climbed(structure)[-1] > right + 0.5
+
+
+# -- calibration ---------------------------------------------------------------------------------------------------
+
+
+def beside_templates():
+    """A component of W known, one new, and an unknown dispersion; an exposure of samples."""
+    with pm.Model() as declared:
+        alpha = pm.Gamma("alpha", np.float64(4.0), np.float64(2.0))
+        own = {"alpha_w": 1.5, "beta_w": 1.2, "alpha_h": [[2.5], [0.9]], "beta_h": [[1.7], [0.3]]}
+        offsets = {"exposure": [[0.5, 1.0, 1.6, 0.8]], "shape": (3, 4)}
+        nz.negative_binomial_nmf(None, 2, known=[[0.8], [1.4], [0.2]], alpha=alpha, **own, **offsets)
+    return declared
+
+
+def check_ranks(simulations, seed, **options):
+    check_calibrated(beside_templates, ALLOCATIONS, simulations, tune=60, thin=6, seed=seed, **options)
+
+
+def test_gibbs_is_calibrated_beside_a_known_component():
+    """Long: simulations, each with a warm-up."""
+    check_ranks(size(50, 400), seed=1)
+
+
+def test_activations_under_the_priors_of_other_components_are_seen_in_ranks(monkeypatch):
+    """Long: simulations, each with a warm-up."""
+    plant(monkeypatch, "Gibbs of overdispersed counts: priors of cells", exchanged_priors)
+    check_seen(lambda n: check_ranks(n, seed=2, least=SEEING), 50, "gate 2, uniform ranks", SEEING)

@@ -9,15 +9,17 @@ from pathlib import Path
 import arviz as az
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import xarray as xr
 
 from benchmarks import __main__ as command
-from benchmarks import before_and_after, found, house, mixing, over_blocks, rows, split_merge, start, threads
+from benchmarks import before_and_after, found, house, mixing, over_blocks, relevance, rows, split_merge, start, threads
 from benchmarks.effective import bulk_ess, r_hat
 from benchmarks.iterations import Stepper
 from benchmarks.trajectories import Run, until_enough
-from nmf_zoo import gamma_nmf, read, sample
+from nmf_zoo import ARD, gamma_nmf, read, sample
 from tests.statistical.gates import check_means, effective_sizes
+from tests.tan_fevotte import tan_fevotte
 
 
 def correlated(n_draws, rng, n_cells=12):
@@ -61,6 +63,24 @@ def test_runs_get_longer_until_their_ess_is_no_noise():
     assert isinstance(found, Run)
     assert found.draws == 800
     assert found.ess == pytest.approx(1600, rel=0.3)
+
+
+@pytest.mark.parametrize("cells", relevance.FORMS)
+def test_published_updates_of_ard_are_the_same_of_sparse_counts(cells):
+    """And of exponential cells those of an independent form."""
+    prior = ARD(shape=4.0, scale=2.0, cells=cells)
+    X = np.random.default_rng(2).poisson(1.0, (6, 9))
+    start = relevance.starts(X, 3, 0)
+    both = [relevance.published(read(gamma_nmf(own, 3, prior=prior)), prior, *start) for own in (X, sp.csr_array(X))]
+    assert isinstance(both[1], relevance.SparsePublished)
+    for _ in range(5):
+        np.testing.assert_allclose(both[1](), both[0](), rtol=1e-9)
+    for one, other in zip(both[0].point, both[1].point, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9)
+    if cells == "exponential":
+        *expected, _ = tan_fevotte(X, *start, np.full(3, 2.0 / 5.0), 4.0, 2.0, 5)
+        for one, other in zip(both[0].point, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("ratio", "least", "met"), [(20.0, 15.0, "yes"), (14.9, 15.0, "**no**"), (0.5, None, "")])
