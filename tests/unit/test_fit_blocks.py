@@ -131,23 +131,36 @@ def test_what_models_and_data_may_have(name, engine):
 
 
 @pytest.mark.parametrize("name", ["exposure of samples", "background", "mask", "stored", "known component"])
-def test_newton_steps_agree_with_those_in_memory(name):
+def test_newton_steps_come_to_an_optimum_of_those_in_memory(name):
+    """From where nothing is left to gain in memory; which of its optima that is the start says."""
     data, make, whole, apart = MODELS[name]
-    there = nz.fit(model=make(X, **whole), engine="em", search=None, draws=1, max_iter=200, **RUN)
-    found = over(data, "em", declared(make, **apart), initvals=nearby(there), max_iter=150)
+    found = over(data, "em", declared(make, **apart), max_iter=150)
     assert_never_rises(found)
-    np.testing.assert_allclose(objective(found)[-1], objective(there)[-1], rtol=1e-6)
+    there, own = {"search": None, "draws": 1, "max_iter": 50, **RUN}, group(found, "posterior")
+    start = {name: own[name].to_numpy()[0, 0] for name in ("W_new" if "W_new" in own else "W", "H")}
+    further = nz.fit(model=make(X, **whole), engine="em", initvals=start, **there)
+    np.testing.assert_allclose(objective(further)[-1], objective(found)[-1], rtol=1e-6)
 
 
 def nearby(idata):
     """W of a result but for some percent: runs from there see its optimum."""
-    name = "W_new" if "W_new" in group(idata, "posterior") else "W"
-    W = group(idata, "posterior")[name].to_numpy()[0, 0]
-    return {name: W * np.random.default_rng(2).uniform(0.9, 1.1, W.shape)}
+    W = group(idata, "posterior")["W"].to_numpy()[0, 0]
+    return {"W": W * np.random.default_rng(2).uniform(0.9, 1.1, W.shape)}
 
 
 def assert_never_rises(idata):
     assert np.all(np.diff(objective(idata)) <= 1e-12 * np.abs(objective(idata)[1:]))
+
+
+@pytest.mark.parametrize("background", [None, OF_FEATURES], ids=["alone", "beside a background"])
+def test_sizes_of_rows_are_found_at_once(background):
+    """Where means are W H alone; a background does not scale with W."""
+    sizes = 10.0 ** np.linspace(-3, 3, F)[:, None]
+    first = [
+        objective(over(CutArray(X, 17), "em", declared(background=background), initvals={"W": W}, max_iter=1))
+        for W in (OF_W, sizes * OF_W)
+    ]
+    assert np.allclose(*first, rtol=1e-10) == (background is None)
 
 
 def test_newton_steps_of_few_components_come_to_the_same_optimum(monkeypatch):
