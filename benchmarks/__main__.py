@@ -54,6 +54,7 @@ BY_NAME = (
     "clusters",
     "compiling",
     "errors_of_measurement",
+    "large_table",
     "minibatches",
     "over_blocks",
     "overdispersed_rank",

@@ -1,9 +1,10 @@
 """What a pass over blocks costs on a cluster, on paper: measured costs of this machine, a stated network, simulated.
 
 Measured are the seconds of a non-zero in one process, and of an empty piece of work on a Dask cluster of two processes
-here. From these a pass is played through, event by event: W goes out from worker to worker, the scheduler hands out one
-piece after another, a worker that is free takes it, sums come back to the client one after the other. A pass of two
-workers here, measured beside it, says how far that can be believed: they share this machine's memory, not a network.
+here, and the effective draws of Gibbs there and in one process. From the first two a pass is played through, event by
+event: W goes out from worker to worker, the scheduler hands out one piece after another, a worker that is free takes
+it, sums come back to the client one after the other. A pass of two workers here, measured beside it, says how far that
+can be believed: they share this machine's memory, not a network.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
+from benchmarks.datasets import nips
+from benchmarks.effective import bulk_ess
 from benchmarks.rows import Row, note
+from nmf_zoo._compat import group
 from nmf_zoo.inference.shared.sample_blocks import SHARDS
 from nmf_zoo.runtime.cluster import Cluster
 
@@ -29,6 +33,7 @@ FEATURES, RANK = 12_000, 10
 OUT, BACK = {"em": 16, "vb": 48}, {"em": 8, "vb": 16}  # bytes for each feature and component: to a worker, from a piece
 SIZES, WORKERS = (10**6, 10**8, 10**10), (1, 10, 100)
 EMPTY = 512  # pieces of nothing
+PIECES, TUNE, DRAWS = 6, 50, 200  # of the NIPS counts; sweeps
 
 
 class Network(NamedTuple):
@@ -86,6 +91,8 @@ def rows(quick: bool) -> Iterator[Row]:
                 engine: seconds_of_iteration(blocks, engine, time.perf_counter, own / f"{engine}-2.zarr", client)
                 for engine in OUT
             }
+            drawn = [*draws_beside_one_process(own, client, quick)]
+    yield from drawn
     yield note("an empty piece of work, two workers here", f"{1e3 * piece:.2f} ms")
     here, n_pieces = Network(2e9, 1e-4), len(blocks.bounds) - 1
     for engine in OUT:
@@ -96,6 +103,53 @@ def rows(quick: bool) -> Iterator[Row]:
         expected = seconds_of_pass(X.nnz, n_pieces, 2, costs, here, *sizes(engine))
         yield note(work, f"{1e3 * shared[engine]:.0f} ms", f"{1e3 * expected:.0f} ms (simulated)")
         yield from on_paper(engine, costs)
+
+
+def draws_beside_one_process(folder: Path, client: Any, quick: bool) -> Iterator[Row]:
+    """Effective draws a second, of two processes of one thread each beside one: of cells of W H, the median, and lp."""
+    X, label = nips()
+    X = sp.csc_array(X)[np.asarray(X.sum(axis=1)).ravel() > 0]
+    nz.write_blocks(folder / "counts.zarr", X)
+    blocks = nz.open_blocks(folder / "counts.zarr", block=-(-X.shape[1] // PIECES))
+    model = nz.gamma_nmf(X=None, shape=(X.shape[0], 1), rank=RANK, alpha_w=0.3, alpha_h=0.3)
+    how = {"model": model, "data": blocks, "random_seed": 1, "quiet": True, "cores": 1}
+    with threadpool_limits(1):
+        start = nz.fit(engine="vb", max_iter=2 if quick else 60, tol=0.0, search=None, **how)
+        how |= {"chains": 1, "initvals": start}
+        found = {}
+        for name, executor in (("two", client), ("one", None)):
+            own = {"store": folder / f"draws-{name}.zarr", "executor": executor}
+            nz.sample(1, tune=1, **how, **own | {"store": folder / f"first-{name}.zarr"})  # compiles
+            began, used = time.perf_counter(), cpu_of_all(executor)
+            idata = nz.sample(20 if quick else DRAWS, tune=2 if quick else TUNE, **how, **own)
+            seconds, cpu = time.perf_counter() - began, cpu_of_all(executor) - used
+            stats = group(idata, "sample_stats")
+            found[name] = Drawn(stats["lp"].to_numpy(), stats["mean"].to_numpy(), seconds, cpu)
+    two, one = found["two"], found["one"]
+    same = "the same draws" if np.array_equal(two.lp, one.lp) else "**other draws**"
+    work = f"Gibbs over {PIECES} blocks, {label}, K={RANK}, {TUNE} + {DRAWS} sweeps from W of VB"
+    yield note(f"{work}, two workers here beside one process", f"{two.rates()}; {same}", one.rates())
+
+
+class Drawn(NamedTuple):
+    """lp (chain, draw) and cells of W H (chain, draw, cell) of a run; its seconds by the clock, and of CPU in all."""
+
+    lp: Any
+    cells: Any
+    seconds: float
+    cpu: float
+
+    def rates(self) -> str:
+        """Effective draws a second."""
+        cells, lp = np.median(bulk_ess(self.cells)), bulk_ess(self.lp[..., None])[0]
+        clock, cpu = (f"{cells / spent:.2f} and {lp / spent:.2f}" for spent in (self.seconds, self.cpu))
+        return f"{clock} effective draws a second of cells of W H (median) and lp, {cpu} a second of CPU"
+
+
+def cpu_of_all(client: Any) -> float:
+    """CPU seconds of this process so far, and of the workers'."""
+    workers = {} if client is None else client.run(time.process_time)
+    return time.process_time() + sum(workers.values())
 
 
 def on_paper(engine: str, costs: Costs) -> Iterator[Row]:

@@ -122,6 +122,7 @@ MOST_DEFLATED = 1032  # bytes that one byte of a compressed file can become
 WHOLE = "a complete result of nz.save or nmf-zoo fit"
 MOST_EMPTY = 1000  # chunks of labels that may be missing: Zarr leaves out what is 0
 DRAWN, READABLE, _, ALL_CHUNKS = _compat.OF_STORE
+MOST_READ = 2**20  # bytes of a variable beside the draws that is read at once: one may have a number for each sample
 RENAMED = {FORMER: OBS, f"cell_{FORMER}": f"cell_{OBS}"}  # since layout 1
 
 
@@ -129,9 +130,9 @@ RENAMED = {FORMER: OBS, f"cell_{FORMER}": f"cell_{OBS}"}  # since layout 1
 def load(path: str | Path) -> Result:
     """Read what :func:`save` wrote, or a run with ``store=``.
 
-    NetCDF is read into memory. Of a Zarr store the groups of draws stay on disk, and what is used of them is read at
-    each use: ``.load()`` or ``.compute()`` keeps a variable in memory. Of an unfinished run what is there is read, with
-    a warning.
+    NetCDF is read into memory. Of a Zarr store the groups of draws stay on disk, and so do other variables of more than
+    a MiB; what is used of them is read at each use: ``.load()`` or ``.compute()`` keeps a variable in memory. Of an
+    unfinished run what is there is read, with a warning.
 
     Raises
     ------
@@ -296,7 +297,8 @@ def _read_store(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any], str]
             for name, dataset in groups.items()
         }
     for name, dataset in groups.items():
-        groups[name] = _guarded(path, name, dataset) if {"chain", "draw"} <= set(dataset.dims) else dataset.load()
+        has_draws = {"chain", "draw"} <= set(dataset.dims)
+        groups[name] = _left_on_disk(path, name, dataset, 0 if has_draws else MOST_READ)
     _check_labels(path, groups)
     attrs = {str(name): value for name, value in tree.attrs.items() if name not in _compat.OF_STORE}
     return groups, attrs, unfinished
@@ -348,10 +350,13 @@ def _blosc_size(chunk: Path) -> int:
         return int.from_bytes(file.read(16)[12:], "little")
 
 
-def _guarded(path: Path, group: str, dataset: xr.Dataset) -> xr.Dataset:
-    """Draws that stay on disk; one that can't be read is an `InputError`, too."""
+def _left_on_disk(path: Path, group: str, dataset: xr.Dataset, most: int) -> xr.Dataset:
+    """Variables of more than ``most`` bytes stay on disk; one that can't be read then is an `InputError`, too."""
     lazy = {}
     for name, variable in dataset.data_vars.variables.items():
+        if variable.nbytes <= most:
+            lazy[name] = variable.load()
+            continue
         behind: Any = indexing.LazilyIndexedArray(_Guarded(path, f" with {group}/{name}", variable))
         lazy[name] = xr.Variable(variable.dims, behind, variable.attrs, variable.encoding)
     coords = {name: coord.load() for name, coord in dataset.coords.items()}

@@ -8,6 +8,7 @@ import pytest
 from nmf_zoo.inference.counts import curvature as pieces
 from nmf_zoo.inference.counts.curvature import (
     CurvedSources,
+    best_multiples,
     choose_active,
     n_active,
     n_pairs,
@@ -41,11 +42,14 @@ def found(few, background, monkeypatch, factor=W, last=(W, W)):
     return active, *sources.gather_curved(factor, Ht, active, without(side, factor, active)), sources
 
 
-def moved(factor, active, statistics, curvature, power=0.0, curve=0.0, linear=LINEAR):
-    prior = [np.full((1, K), number) for number in (power, curve)]
-    plain = np.maximum((statistics.of_W + power) / linear, FLOOR)
-    penalty = Penalty(linear[None], prior[0], curve=prior[1])
-    return step_by_curvature(SERIAL, plain, factor, statistics.of_W, curvature, active, penalty), plain
+def penalty_with(power, curve, linear=LINEAR):
+    return Penalty(linear[None], np.full((1, K), power), curve=np.full((1, K), curve) if curve else None)
+
+
+def moved(factor, active, statistics, curvature, power=0.0, curve=0.0, is_whole=False):
+    plain = np.maximum((statistics.of_W + power) / LINEAR, FLOOR)
+    penalty = penalty_with(power, curve)
+    return step_by_curvature(SERIAL, plain, factor, statistics.of_W, curvature, active, penalty, is_whole), plain
 
 
 @pytest.mark.parametrize("few", [False, True], ids=["all", "few"])
@@ -68,6 +72,23 @@ def test_steps_are_their_naive_twins(few, background, power, curve, monkeypatch)
         np.testing.assert_allclose(new[f, active[f]], twin[active[f]], rtol=1e-6, atol=1e-90)
 
 
+def test_rows_start_at_their_best_multiple(monkeypatch):
+    """Along the ray through it nothing is left to gain, and steps do not know how far a row was from there."""
+    factor, sizes = np.maximum(W, 0.01), RNG.choice([1e-4, 1e-2, 0.3, 5.0, 1e4], F)[:, None]
+    for power, curve in ((0.0, 0.0), (0.7, 0.4), (0.7, 0.0)):
+        active, statistics, curvature, _ = found(False, False, monkeypatch, factor)
+        u = factor * best_multiples(factor, statistics.of_W, penalty_with(power, curve))[:, None]
+        slopes = LINEAR + curve * u - (X / (u @ Ht.T)) @ Ht - power / u
+        has_any = (X.sum(axis=1) > 0) | (power > 0)
+        np.testing.assert_allclose(
+            np.sum(u * slopes, axis=1)[has_any] / np.sum(u * LINEAR, axis=1)[has_any], 0, atol=1e-12
+        )
+        near, _ = moved(factor, active, statistics, curvature, power, curve, is_whole=True)
+        _, statistics, curvature, _ = found(False, False, monkeypatch, sizes * factor)
+        far, _ = moved(sizes * factor, active, statistics, curvature, power, curve, is_whole=True)
+        np.testing.assert_allclose(far, near, rtol=1e-9)
+
+
 def rows_after(rounds, few, monkeypatch, part=1.0):
     """(factor, losses) of repeated steps, none of which loses; from this part of the curvature."""
     factor, last, before = W, (W, W), None
@@ -75,7 +96,7 @@ def rows_after(rounds, few, monkeypatch, part=1.0):
         active, statistics, curvature, _ = found(few, False, monkeypatch, factor, last)
         loss = loss_of(factor)
         assert before is None or np.all(loss <= before + 1e-12 * np.abs(before)), "a row has lost"
-        new, plain = moved(factor, active, statistics, part * curvature)
+        new, plain = moved(factor, active, statistics, part * curvature, is_whole=True)
         factor, last, before = new, (factor, plain), loss
     assert np.all(factor[5] == FLOOR)
     return factor, before

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from benchmarks.large_table import GIVES_BACK
 from tests.sizes import FULL, size
 
 pytest.importorskip("zarr")
@@ -20,13 +21,10 @@ pytestmark = [
 ]
 SAMPLES, CELLS, FEATURES, RANK = size(120_000, 1_000_000), 100, size(3000, 20_000), 10
 ROOM = size(256, 800) << 20  # bytes of writable memory beside what the process has; BLAS maps 32 MiB for each thread
-# What is limited is what a run holds, so that large arrays go back as soon as they are freed: glibc's allocator keeps
-# them otherwise, up to 220 MiB here, more or less of them by which thread freed what first.
-GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
 LIMITED = """
 import resource, sys
 import nmf_zoo as nz
-from tests.large_table import LargeTable, PeakOfMemory, private_memory
+from benchmarks.large_table import LargeTable, PeakOfMemory, private_memory
 
 path, how, features, room = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 run = dict(engine=nz.VB(accelerate=None), tol=0, random_seed=1, quiet=True, cores=2)
@@ -69,7 +67,8 @@ def table(tmp_path_factory):
     """The path of a table, written by a process that has time for it."""
     path = tmp_path_factory.mktemp("large") / "table.zarr"
     text = (
-        "import sys; import nmf_zoo as nz; from tests.large_table import LargeTable; F, N, C = map(int, sys.argv[2:]); "
+        "import sys; import nmf_zoo as nz; from benchmarks.large_table import LargeTable; "
+        "F, N, C = map(int, sys.argv[2:]); "
         "nz.write_blocks(sys.argv[1], LargeTable(F, N, C, 10_000), compress=False)"
     )
     sizes = map(str, (FEATURES, SAMPLES, CELLS))

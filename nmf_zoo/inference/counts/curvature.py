@@ -77,12 +77,33 @@ def without(side: Side, factor: Array, active: Array) -> Array:
 
 
 def step_by_curvature(
-    workers: Workers, plain: Array, old: Array, sources: Array, curvature: Array, active: Array, penalty: Penalty
+    workers: Workers,
+    plain: Array,
+    old: Array,
+    sources: Array,
+    curvature: Array,
+    active: Array,
+    penalty: Penalty,
+    is_whole: bool,
 ) -> Array:
-    """EM's update ``plain`` of a factor, with Newton steps of its active cells in the place of EM's."""
+    """EM's update ``plain`` of a factor, with Newton steps of its active cells in the place of EM's.
+
+    ``is_whole`` : means have no part but this factor's free components, so that steps start at rows' best multiples
+    """
     new, linear, prior = plain.copy(), penalty.linear, penalty.prior
+    scale = best_multiples(old, sources, penalty) if is_whole else np.ones(len(old))
+    start = np.where(linear > 0.0, scale[:, None], 1.0) * old, scale
     workers.map_rows(
-        lambda *rows: newton_rows(new, old, sources, curvature, active, linear, prior, rows),
+        lambda *rows: newton_rows(new, start, sources, curvature, active, linear, prior, rows),
         curvature,
     )
     return new
+
+
+def best_multiples(factor: Array, sources: Array, penalty: Penalty) -> Array:
+    """(rows,): what each row times it is best at, given the expected ``sources`` of its cells; 1 where none is."""
+    total, rise = np.sum(sources + penalty.power, axis=1), np.sum(penalty.linear * factor, axis=1)
+    divisor = rise
+    if penalty.curve is not None:
+        divisor = 0.5 * (rise + np.sqrt(rise**2 + 4.0 * np.sum(penalty.curve * factor**2, axis=1) * total))
+    return np.divide(total, divisor, out=np.ones(len(factor)), where=(total > 0.0) & (rise > 0.0))

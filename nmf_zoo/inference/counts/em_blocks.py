@@ -14,8 +14,8 @@ are, too.
 Newton steps of W in memory go through the cells of a feature, which here lie in all blocks. So a block also gives the
 second derivatives of its cells, K (K + 1) / 2 numbers for each feature (of a large K those of the components that hold
 most of a feature, while the others take EM's step), and W's step is a Newton step from these sums, bounded such that it
-can't lose (:mod:`nmf_zoo.kernels.counts.curvature`). A block's rows of H take the steps that they take in memory, from
-the point ahead of them where there is momentum.
+can't lose, from the best multiple of each row (:mod:`nmf_zoo.kernels.counts.curvature`). A block's rows of H take the
+steps that they take in memory, from the point ahead of them where there is momentum.
 """
 
 from __future__ import annotations
@@ -121,6 +121,11 @@ class BlockEMProblem(CountBlocks):
 
     simplex: bool
     newton: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether means are made of free columns of W alone."""
+        return self.left.factor.known is None and self.structure.likelihood.background is None
 
     def lay_out(self, structure: Factorisation) -> Any:
         """As other passes want them, or for Newton steps as a list of cells, along either side."""
@@ -233,8 +238,8 @@ def _step_W(problem: BlockEMProblem, state: BlockEMState) -> StepOfW:
     at = state.W if state.ahead is None else state.ahead
     plain, residual = _update_W(problem, state._replace(W=at))
     penalty = penalty_of(left, problem.options.mode, sums.denominator, {}).beside_known(at.shape[1], left.free)
-    curved = sums.numerator, sums.curvature, state.active
-    return StepOfW(at, step_by_curvature(problem.workers, plain, at, *curved, penalty), plain, residual)
+    curved, is_whole = (sums.numerator, sums.curvature, state.active), problem.is_whole
+    return StepOfW(at, step_by_curvature(problem.workers, plain, at, *curved, penalty, is_whole), plain, residual)
 
 
 def _from_here(problem: BlockEMProblem, state: BlockEMState, found: StepOfW) -> tuple[BlockEMState, float]:

@@ -15,6 +15,11 @@ over A: the exact one where all components are active. As sum_A l_kj <= a_j, the
 1 + min s. For s >= -MOST_SHRINK = -0.68 it is -log(1 + t) <= -t + t^2, twice the quadratic term of its expansion. So a
 step to the minimum of the quadratic with that bound, whose linear gain is at least twice its quadratic term, never
 loses, without a look at the cells. Cells on their way to 0 lose two thirds in each step.
+
+Such a step at most doubles a mean, and a row that starts far from the size of its counts would need many. Where the
+means are all of the row's own, without an offset, the best multiple c u of a row is known from the same sums: shares
+don't depend on c, so that u_k sum_j x_j v_kj / m_j does not either, and the second derivative is divided by c^2. So the
+step is made from there.
 """
 
 from __future__ import annotations
@@ -138,14 +143,15 @@ def _add_squares(scratch, count, met):
 
 
 @kernel
-def newton_rows(new, old, sources, curvature, active, linear, prior, rows):
-    """Overwrite the active cells of some rows of new (rows, K) with where a Newton step from ``old`` leads.
+def newton_rows(new, start, sources, curvature, active, linear, prior, rows):
+    """Overwrite the active cells of some rows of new (rows, K) with where a Newton step from ``start`` leads.
 
-    ``sources`` (rows, K) and ``curvature`` are what :func:`gather_curvature` found at ``old``; ``linear`` and both of
-    ``prior``, power and curve, are (rows or 1, K). A row whose step is not finite stays as it is in ``new``, and so do
-    cells where nothing is observed.
+    ``start`` is (old, scale), the rows (rows, K) and what they have been multiplied by, (rows,), since
+    :func:`gather_curvature` found ``sources`` (rows, K) and ``curvature``; ``linear`` and both of ``prior``, power and
+    curve, are (rows or 1, K). A row whose step is not finite stays as it is in ``new``, and so do cells where nothing
+    is observed.
     """
-    power, curve = prior
+    (old, scale), (power, curve) = start, prior
     met = active.shape[1]
     square, slopes, steps, before = np.empty((met, met)), np.empty(met), np.empty(met), np.empty(met)
     for i in range(rows[0], rows[1]):
@@ -158,7 +164,7 @@ def newton_rows(new, old, sources, curvature, active, linear, prior, rows):
             before[a], steps[a] = row_linear[k] + q * w - (sources[i, k] + p) / w, 0.0
             slopes[a] = before[a]
             for b in range(a + 1):
-                square[a, b] = curvature[i, position]
+                square[a, b] = curvature[i, position] / scale[i] / scale[i]
                 square[b, a] = square[a, b]
                 position += 1
             square[a, a] += p / w / w + q
