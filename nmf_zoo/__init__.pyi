@@ -71,7 +71,7 @@ from nmf_zoo.prediction.forecasts import forecast
 from nmf_zoo.prediction.pointwise import log_likelihood
 from nmf_zoo.prediction.predictive import impute, predict, predict_blocks
 from nmf_zoo.prediction.simulation import simulate
-from nmf_zoo.reading import check, describe, read
+from nmf_zoo.reading import describe, read
 from nmf_zoo.reports import report
 from nmf_zoo.reports.model_graph import plot_model
 from nmf_zoo.results.component_order import name_components
@@ -83,6 +83,7 @@ from nmf_zoo.runtime.stopping import Step
 from nmf_zoo.search.options import Search
 from nmf_zoo.streaming.stream import resume_stream, stream
 from nmf_zoo.verbs.block_source import Samples
+from nmf_zoo.verbs.check import check
 from nmf_zoo.verbs.projection import project, projection_model
 from nmf_zoo.verbs.sample_and_fit import fit, sample
 from nmf_zoo.workbench.bounds import RankBound

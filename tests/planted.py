@@ -161,6 +161,7 @@ PLACES: dict[str, str | tuple[str, ...]] = {
         "nmf_zoo.inference.shared.layout:Weights.over_samples",
     ),
     # around the engines
+    "check: samples of a block": "nmf_zoo.verbs.check:structure_of_samples",
     "registry": "nmf_zoo.inference.registry:REGISTRY",
     "alignment: components in order": "nmf_zoo.diagnostics.align:reordered",
     "convergence: components": "nmf_zoo.diagnostics.convergence:judge_components",

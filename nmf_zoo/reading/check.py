@@ -10,7 +10,6 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 
 from nmf_zoo.distributions.chains import CHAINS
-from nmf_zoo.options import names_checked
 from nmf_zoo.reading.read import in_plain_tensors, read
 from nmf_zoo.reading.registry import operation
 from nmf_zoo.structure import Factorisation
@@ -27,7 +26,6 @@ class CheckFailed(AssertionError):
     """A structure whose log joint differs from its model's."""
 
 
-@names_checked
 def check(
     model: pm.Model,
     n: int = 3,
@@ -35,24 +33,9 @@ def check(
     rtol: float = 1e-10,
     structure: Factorisation | None = None,
 ) -> None:
-    """Compare the structure's log joint with ``model.compile_logp(jacobian=False)``.
-
-    Parameters
-    ----------
-    model : pm.Model
-    n : number of random points
-    random_seed : int
-    rtol : relative tolerance. Where the model holds single-precision numbers (PyMC stores Python floats so when they
-        fit) it is at least 1e-6, as with small integers; write ``np.float64(2.0)`` to compare to the last digits.
-    structure : to compare, default ``read(model)``
-
-    Raises
-    ------
-    CheckFailed
-        When they differ at any point.
-    """
+    """Compare the structure's log joint with ``model.compile_logp(jacobian=False)``: :func:`nmf_zoo.check`."""
     structure = read(model) if structure is None else structure
-    rtol = max(rtol, SINGLE_RTOL) if has_single_precision(in_plain_tensors(model)) else rtol
+    rtol = tolerance(model, rtol)
     log_density = model.compile_logp(jacobian=False, mode=UNCOMPILED)
     for i, (point, values) in enumerate(random_points(model, n, random_seed)):
         expected, found = float(log_density(point)), structure.log_joint(values)
@@ -61,6 +44,11 @@ def check(
                 f"log joint at random point {i}: found {found!r}; expected {expected!r}, the model's (rtol {rtol:g}); "
                 "the structure doesn't mean the same as the model"
             )
+
+
+def tolerance(model: pm.Model, rtol: float) -> float:
+    """``rtol``, or that of single precision where the model holds such numbers."""
+    return max(rtol, SINGLE_RTOL) if has_single_precision(in_plain_tensors(model)) else rtol
 
 
 def random_points(model: pm.Model, n: int, random_seed: int) -> Iterator[tuple[dict[str, Array], dict[str, Array]]]:

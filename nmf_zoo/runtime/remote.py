@@ -101,10 +101,10 @@ class Remote:
                 if is_stopped():
                     future.cancel()
             return future.result()
-        except CancelledError:
+        except CancelledError as error:  # by this, or by a scheduler that is gone
             if is_stopped():
                 raise Stopped from None
-            raise
+            raise ended(error) from error
         except (BrokenExecutor, KeyboardInterrupt) as error:
             if is_within_grace(is_stopped):
                 raise Stopped from None

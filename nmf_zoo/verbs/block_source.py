@@ -300,7 +300,7 @@ def survey(
         if (exposure is None) != (not exposures) and number:
             raise InputError(f"data.read({number})", "exposures of some blocks only", "exposures of all or of none")
         block = structure_of_samples(structure, data, exposure)
-        _check_values(block, int(source.bounds[number]))
+        check_values(block, int(source.bounds[number]))
         check_possible(block)
         can_run = engine.takes_block(block, options)
         if not can_run:
@@ -340,7 +340,7 @@ def _digest_of(data: Data) -> int:
     return int.from_bytes(found.digest(), "little")
 
 
-def _check_values(block: Factorisation, first: int) -> None:
+def check_values(block: Factorisation, first: int) -> None:
     """Finite and not negative; the first that is not is named."""
     data = cast(Data, block.data)
     for is_bad, what, expected in (

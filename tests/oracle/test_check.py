@@ -7,10 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
+import scipy.sparse as sp
 
+import nmf_zoo as nz
 from nmf_zoo.distributions import SparseNegativeBinomial
+from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.reading import check, describe, read
+from nmf_zoo.reading.check import CheckFailed
 from nmf_zoo.structure import Known
+from tests.planted import plant
 from tests.readable import (
     COLS,
     DATA,
@@ -53,6 +58,71 @@ def test_small_integers_are_compared_as_single_precision():
     check(model)
     with pytest.raises(AssertionError, match="log joint"):
         check(model, structure=wrong_rate(read(model), 1e-3))
+
+
+# -- samples that come in blocks -------------------------------------------------------------------------------------
+
+COUNTS = np.random.default_rng(0).poisson(2.0, (4, 7)).astype(float)
+HOLED = np.where(np.arange(7) == np.arange(4)[:, None], np.nan, COUNTS)
+WIDE = np.random.default_rng(1).poisson(2.0, (4, 120)) + 1
+OF_ONE = {"shape": (4, 1), "alpha_h": [[0.7], [1.3]]}
+DECLARED = {
+    "gamma": lambda: nz.gamma_nmf(None, 2, beta_w=0.3, **OF_ONE),
+    "gap": lambda: nz.gap(None, 2, **OF_ONE),
+    "background": lambda: nz.gamma_nmf(None, 2, background=0.5, **OF_ONE),
+    "hyperparameter": lambda: nz.gamma_nmf(None, 2, shape=(4, 1), mean_h=nz.free(tie="all")),
+    "dispersion": lambda: nz.negative_binomial_nmf(None, 2, shape=(4, 1)),
+    "powers": lambda: nz.is_nmf(None, 2, shape=(4, 1)),
+}
+SAMPLES = {
+    "dense": COUNTS + 0.0,
+    "missing cells": HOLED,
+    "sparse": sp.csr_array(COUNTS),
+    "stored alone": nz.Samples(sp.csc_array(COUNTS), observed="stored"),
+    "exposures": nz.Samples(COUNTS, exposure=np.arange(1.0, 8.0)),
+    "more than are looked at": WIDE,
+}
+
+
+@pytest.mark.parametrize("what", SAMPLES)
+@pytest.mark.parametrize("name", DECLARED)
+def test_samples_have_the_log_joint_of_the_model_of_one(name, what):
+    nz.check(DECLARED[name](), n=1, data=SAMPLES[what])
+
+
+def test_of_blocks_the_first_is_taken():
+    nz.check(DECLARED["gamma"](), n=1, data=nz.open_blocks(WIDE, block=3))
+
+
+@pytest.mark.parametrize("what", ["dense", "exposures", "stored alone"])
+def test_an_error_in_what_engines_make_of_samples_is_seen(what, monkeypatch):
+    model = DECLARED["gamma"]()
+    with pytest.raises(CheckFailed, match=r"log joint of 7 samples at random point 0: found .* expected .* block"):
+        nz.check(model, data=SAMPLES[what], structure=wrong_rate(read(model), 1e-3))
+    of_others = np.full(7, 1.5)
+    plant(monkeypatch, "check: samples of a block", lambda made: lambda own, block, _: made(own, block, of_others))
+    with pytest.raises(CheckFailed):
+        nz.check(model, data=SAMPLES[what])
+
+
+@pytest.mark.parametrize(
+    ("declare", "data", "line"),
+    [
+        (lambda: nz.gamma_nmf(COUNTS, 2), COUNTS, "data: got data beside those of X; expected one of both"),
+        (DECLARED["gamma"], COUNTS[:3], "data: got 3 features; expected 4"),
+        (DECLARED["gamma"], -WIDE, "data: got 480 negative, the first at feature 0, sample 0"),
+        (DECLARED["gamma"], "counts.zarr", "data: got an object of type str; expected an array"),
+        (lambda: nz.gamma_nmf(None, 2, shape=(4, 7)), COUNTS, "has 7 samples, and is declared with one"),
+        (
+            lambda: nz.gamma_nmf(None, 2, known_h=[[1.0]], shape=(4, 1)),
+            COUNTS,
+            "can.t hold .* H is known, or",
+        ),
+    ],
+)
+def test_samples_that_a_model_can_not_have(declare, data, line):
+    with pytest.raises((InputError, UnsupportedModel), match=line):
+        nz.check(declare(), data=data)
 
 
 # -- planted errors ------------------------------------------------------------------------------------------------

@@ -49,6 +49,16 @@ class Breaks(Far):
         return broken
 
 
+class Loses(Far):
+    """One whose scheduler is gone, which takes calls back that nobody here has taken back."""
+
+    def submit(self, *args):
+        lost = Future()
+        lost.cancel()
+        lost.set_running_or_notify_cancel()
+        return lost
+
+
 class Presses(Far):
     """One that Ctrl-C comes to while it works on its fourth call."""
 
@@ -271,8 +281,9 @@ def _save_and_die(save):
 # -- failures and refusals -------------------------------------------------------------------------------------------
 
 
-def test_processes_that_ended(model):
-    with Breaks(1) as executor, pytest.raises(RunFailed, match=r"processes of the executor ended .*checkpoint="):
+@pytest.mark.parametrize("kind", [Breaks, Loses])
+def test_processes_that_ended(kind, model):
+    with kind(1) as executor, pytest.raises(RunFailed, match=r"processes of the executor ended .*checkpoint="):
         nz.fit(model, engine="vb", executor=executor, **HOW)
 
 
