@@ -142,7 +142,7 @@ class Drawn(NamedTuple):
     def rates(self) -> str:
         """Effective draws a second."""
         cells, lp = np.median(bulk_ess(self.cells)), bulk_ess(self.lp[..., None])[0]
-        clock, cpu = (f"{cells / spent:.2f} and {lp / spent:.2f}" for spent in (self.seconds, self.cpu))
+        clock, cpu = (f"{cells / spent:.2g} and {lp / spent:.2g}" for spent in (self.seconds, self.cpu))
         return f"{clock} effective draws a second of cells of W H (median) and lp, {cpu} a second of CPU"
 
 
