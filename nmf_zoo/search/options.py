@@ -13,6 +13,7 @@ from nmf_zoo.runtime.engine import Engine, Verdict
 from nmf_zoo.structure import Factorisation, GammaPrior, Known
 
 AT_LEAST = 4  # fits that begin anew
+ANEW = 0.75  # of the fits, and of the iterations where these are counted, are for those that do
 REFITS = 8  # of the activations of known components, where their objective may have several optima
 
 
@@ -22,18 +23,17 @@ class Search:
     """A search for the best of the modes, by local fits that learn from one another.
 
     The first fit is the plain one of the same seed, so that a search never ends below it. The next start at random,
-    from samples far apart and from singular vectors, until there are ``starts``; then from components of the best found
-    so far: exchanged between two fits, pooled and merged, split, or drawn anew (:mod:`nmf_zoo.search.proposals`). A
-    round of these that finds nothing better is followed by one that begins anew, and the other way round. Fits that
-    fall behind others are left (:mod:`nmf_zoo.search.race`). What is found depends on the seed and the work alone, not
-    on the threads. Where ``max_seconds`` ends it, ``attrs["replay"]`` of the group ``search`` is the search that makes
-    the same fits.
+    from samples far apart and from singular vectors, until there are ``starts``; from then on from components of the
+    best found so far: exchanged between two fits, pooled and merged, split, or drawn anew
+    (:mod:`nmf_zoo.search.proposals`). Fits that fall behind others are left (:mod:`nmf_zoo.search.race`). What is found
+    depends on the seed and the work alone, not on the threads. Where ``max_seconds`` ends it, ``attrs["replay"]`` of
+    the group ``search`` is the search that makes the same fits.
 
     Attributes
     ----------
     fits : local fits in all: the budget, with those that are left
-    starts : how many begin anew at first, of the first four all; None for half of them. They also end with half of the
-        ``iterations``
+    starts : how many begin anew, of the first four all; None for half of them, with ``iterations`` for three quarters
+        while three quarters of these last
     iterations : of all fits together, at the most. What is left is divided among the fits of a round; none is begun
         where others took more. None: each fit has those that the call gives to one
     enough : end once so many fits that began anew came to the best optimum, and several to every other: an optimum that
@@ -51,18 +51,17 @@ class Search:
         if self.starts is not None and not 1 <= self.starts <= self.fits:
             raise InputError("starts", str(self.starts), f"an integer from 1 to fits, {self.fits}, or None")
 
-    def is_first(self, number: int, iterations: int) -> bool:
-        """Whether the fit of this number, after so many iterations of those before it, is of those that begin anew."""
-        has_time = self.iterations is None or iterations < self.iterations / 2
-        return number < AT_LEAST or (number < self._starts and has_time)
+    def begins_anew(self, number: int, iterations: int) -> bool:
+        """Whether the fit of this number does, after so many iterations of those before it."""
+        if self.starts is not None:
+            return number < self.starts
+        if self.iterations is None:
+            return number < max(AT_LEAST, self.fits // 2)
+        return number < AT_LEAST or (number < ANEW * self.fits and iterations < ANEW * self.iterations)
 
-    def cut_to(self, fits: int) -> Search:
-        """The search whose fits are the first of these."""
-        return self if fits == self.fits else replace(self, fits=fits, starts=min(self._starts, fits))
-
-    @property
-    def _starts(self) -> int:
-        return max(AT_LEAST, self.fits // 2) if self.starts is None else self.starts
+    def cut_to(self, fits: int, starts: int) -> Search:
+        """The search whose fits are the first of these, of which so many began anew."""
+        return self if fits == self.fits else replace(self, fits=fits, starts=starts)
 
 
 def search_of(

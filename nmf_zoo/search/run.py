@@ -155,42 +155,36 @@ def _fill(
     Of a round that the time cut short nothing is kept, unless it is the first: no clock could cut the fits at the same
     iterations again, and without them the same search is one of fewer fits.
     """
-    begins_anew = False  # the next round, unless it is one of the first
+    anew = 0
     for numbers in _rounds(search.fits):
         length = _length(run, search, optima, len(numbers))
         if length.max_iter == 0:
             break
         if race is not None:
             length = replace(length, left_after=race.left_after)
-        first = [search.is_first(number, optima.iterations) for number in numbers]
-        anew = first if any(first) else [begins_anew] * len(numbers)
-        own, before = [keys(number) for number in numbers], next(iter(optima.found), None)
-        begun = [_start(structure, optima, *one) for one in zip(numbers, anew, own, strict=True)]
+        anew += sum(search.begins_anew(number, optima.iterations) for number in numbers)
+        own = [keys(number) for number in numbers]
+        begun = [_start(structure, search, optima, number, key) for number, key in zip(numbers, own, strict=True)]
         found, early = make(Round(numbers, own, [start for _, start in begun], length))
         is_whole = len(found) == len(numbers) and not any(_is_cut_short(local.fitted) for local in found.values())
         if not is_whole and early == OUT_OF_TIME and optima.found:
             return early
         for number, local in found.items():
-            _count(optima, race, structure, begun[number - numbers[0]][0], number, local)
-        optima.replay = f"nz.{search.cut_to(numbers.stop)}" if is_whole else ""
+            if race is not None and local.fitted.status == BEHIND:
+                optima.leave(local.iterations)
+                continue
+            if race is not None:
+                race.add(local.fitted.objective)
+            way, _ = begun[number - numbers[0]]
+            components = components_of(structure, local.point)
+            optimum = Optimum(local.objective, local.point, components, way, number)
+            optima.add(optimum, local.fitted, local.iterations)
+        optima.replay = f"nz.{search.cut_to(numbers.stop, anew)}" if is_whole else ""
         if early or not optima.found:
             return early
-        if search.is_first(numbers.stop, optima.iterations) and optima.found_all(search.enough):
+        if search.begins_anew(numbers.stop, optima.iterations) and optima.found_all(search.enough):
             break
-        if not any(first) and optima.best is before:  # what was tried found nothing better
-            begins_anew = not begins_anew
     return ""
-
-
-def _count(optima: Optima, race: Race | None, structure: Factorisation, way: str, number: int, local: Local) -> None:
-    """A fit that is done, or was left."""
-    if race is not None and local.fitted.status == BEHIND:
-        optima.leave(local.iterations)
-        return
-    if race is not None:
-        race.add(local.fitted.objective)
-    optimum = Optimum(local.objective, local.point, components_of(structure, local.point), way, number)
-    optima.add(optimum, local.fitted, local.iterations)
 
 
 def _is_cut_short(fitted: Any) -> bool:
@@ -224,9 +218,9 @@ def _length(run: FitRun, search: Search, optima: Optima, fits: int) -> FitRun:
     return replace(run, max_iter=min(run.max_iter, share))
 
 
-def _start(structure: Factorisation, optima: Optima, number: int, anew: bool, key: np.uint64) -> tuple[str, Point]:
-    """How the fit of this number begins."""
-    if anew:
+def _start(structure: Factorisation, search: Search, optima: Optima, number: int, key: np.uint64) -> tuple[str, Point]:
+    """How the fit of this number begins: anew in the first round, which has nothing to go on from."""
+    if search.begins_anew(number, optima.iterations) or not optima.found:
         return fresh_start(structure, number, child(key, PROPOSAL), {one.way for one in optima.found[:PARENTS]})
     parents = [optimum.point for optimum in optima.found[:PARENTS] if optimum.point is not None]
     return next_start(structure, parents, number, child(key, PROPOSAL))

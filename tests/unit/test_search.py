@@ -281,30 +281,6 @@ def test_fits_that_fall_behind_are_left_and_counted(counts):
     assert int(table["found"].sum()) == 24 - table.attrs["left"]
 
 
-def test_rounds_take_turns_while_none_finds_better(model):
-    """Of fits 4 to 7 the first begins anew; then what found nothing better makes way for the other kind."""
-
-    def ways(improves):
-        asked = []
-
-        def make(round_):
-            begun = ["anew" if not start else "made" for start in round_.starts]
-            asked.append(begun)
-            level = float(round_.numbers[0]) if improves(begun[-1]) else 0.0
-            point = {"W": np.ones((30, 5)), "H": np.ones((5, 24))}
-            fits = {n: Fitted([level], 0.0, "converged", None) for n in round_.numbers}
-            return {n: Local(level, 1, point, fits[n]) for n in fits}, ""
-
-        run = FitRun(max_iter=5, tol=0.0, draws=1, cores=1, progressbar=False)
-        search = nz.Search(fits=24, starts=5)
-        _fill(Optima(maximise=True), nz.read(model), run, search, lambda number: child(seed_key(1), number), make)
-        return ["".join(way[0] for way in begun) for begun in asked[1:]]
-
-    never = [list(begun) for begun in ways(lambda way: False)]
-    assert [begun[-1] for begun in never] == ["m", "m", "a", "m", "a"]
-    assert [begun[-1] for begun in ways(lambda way: way == "made")] == ["m"] * 5
-
-
 def test_a_search_ends_where_all_optima_were_found():
     """None is found once, so that a fit begun anew would hardly come to another."""
     found = Optima(maximise=True)
@@ -355,11 +331,11 @@ def test_the_first_fit_is_the_plain_one(engine, model):
 
 
 def test_a_search_finds_more_than_as_many_starts(counts):
-    """Over some seeds: 20 fits of which 5 begin anew against 20 that all do (of ten nine gained 1.4 to 9.6 nats).
+    """Over some seeds: 20 fits of which 5 begin anew against 20 that all do (of ten all gained 1.4 to 17.6 nats).
 
     Long: enough starts for shares that differ.
     """
-    seeds = size(5, 10)
+    seeds = size(3, 10)
     gained, model = 0, nz.gamma_nmf(counts, 8, alpha_w=0.3, alpha_h=0.3)
     for seed in range(seeds):
         run = {"engine": "vb", "model": model, "random_seed": seed, "quiet": True}
