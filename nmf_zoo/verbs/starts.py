@@ -142,7 +142,7 @@ def chain_search(start: Any, initvals: Any, engine: Registration, structure: Fac
 
 
 def _usual_search(structure: Factorisation, tune: int) -> Search:
-    """Of work that is about a fifth of that of four chains."""
+    """Of work that is a fifth to a quarter of that of four chains."""
     is_large = structure.data is not None and structure.data.values.size * structure.rank >= LARGE
     if is_large:
         return Search(fits=FITS, iterations=OF_LARGE * tune, enough=ENOUGH)
