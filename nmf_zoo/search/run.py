@@ -162,23 +162,24 @@ def _fill(
             break
         if race is not None:
             length = replace(length, left_after=race.left_after)
-        anew += sum(search.begins_anew(number, optima.iterations) for number in numbers)
+        fresh = [search.begins_anew(number, optima.iterations) for number in numbers]
         own = [keys(number) for number in numbers]
-        begun = [_start(structure, search, optima, number, key) for number, key in zip(numbers, own, strict=True)]
+        begun = [_start(structure, optima, *one) for one in zip(numbers, fresh, own, strict=True)]
         found, early = make(Round(numbers, own, [start for _, start in begun], length))
         is_whole = len(found) == len(numbers) and not any(_is_cut_short(local.fitted) for local in found.values())
         if not is_whole and early == OUT_OF_TIME and optima.found:
             return early
         for number, local in found.items():
-            if race is not None and local.fitted.status == BEHIND:
-                optima.leave(local.iterations)
-                continue
             if race is not None:
+                if local.fitted.status == BEHIND:
+                    optima.leave(local.iterations)
+                    continue
                 race.add(local.fitted.objective)
             way, _ = begun[number - numbers[0]]
             components = components_of(structure, local.point)
             optimum = Optimum(local.objective, local.point, components, way, number)
             optima.add(optimum, local.fitted, local.iterations)
+        anew += sum(fresh)
         optima.replay = f"nz.{search.cut_to(numbers.stop, anew)}" if is_whole else ""
         if early or not optima.found:
             return early
@@ -218,9 +219,9 @@ def _length(run: FitRun, search: Search, optima: Optima, fits: int) -> FitRun:
     return replace(run, max_iter=min(run.max_iter, share))
 
 
-def _start(structure: Factorisation, search: Search, optima: Optima, number: int, key: np.uint64) -> tuple[str, Point]:
+def _start(structure: Factorisation, optima: Optima, number: int, anew: bool, key: np.uint64) -> tuple[str, Point]:
     """How the fit of this number begins: anew in the first round, which has nothing to go on from."""
-    if search.begins_anew(number, optima.iterations) or not optima.found:
+    if anew or not optima.found:
         return fresh_start(structure, number, child(key, PROPOSAL), {one.way for one in optima.found[:PARENTS]})
     parents = [optimum.point for optimum in optima.found[:PARENTS] if optimum.point is not None]
     return next_start(structure, parents, number, child(key, PROPOSAL))

@@ -19,7 +19,7 @@ from nmf_zoo import __version__, _compat
 from nmf_zoo._compat import Result
 from nmf_zoo.errors import InputError, UnsupportedModel, not_one_of
 from nmf_zoo.inference.counts import vb
-from nmf_zoo.inference.evidence import bound, enumeration
+from nmf_zoo.inference.evidence import bound
 from nmf_zoo.inference.evidence.contract import Estimate, EvidenceRun, Method, combine
 from nmf_zoo.inference.registry import entries, renamed, stands_for, verdict
 from nmf_zoo.kernels.random.keyed_rng import seed_key
@@ -99,7 +99,7 @@ def evidence(
     if cores is not None:
         check_counts(cores=(cores, 1))
     check_executor(executor)
-    if executor is not None and chosen is enumeration.METHOD:
+    if executor is not None and not chosen.in_pieces:
         got = f"{type(executor).__name__} with {chosen.name}"
         raise InputError("executor", got, "None", "it is one sum, with no runs that could be made elsewhere")
     structure = replace(read(model), imputed=None)  # missing cells integrate to 1

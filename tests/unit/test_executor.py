@@ -21,6 +21,7 @@ from nmf_zoo.runtime.remote import asked_to_end
 from nmf_zoo.runtime.stopping import INTERRUPTED
 from nmf_zoo.verbs import sample_and_fit
 from tests.unit.test_driver import press_control_c
+from tests.unit.test_rank import save_and_die
 
 X = np.random.default_rng(4).poisson(3.0, (7, 9))
 HOW = {"random_seed": 1, "quiet": True}
@@ -256,7 +257,7 @@ def test_a_search_that_was_killed_goes_on_whatever_executor_it_had(first, then, 
     number = os.fork()
     if number == 0:
         try:
-            RunFiles.save = _save_and_die(RunFiles.save)
+            RunFiles.save = save_and_die(RunFiles.save)
             search(first, checkpoint=tmp_path / "search")
         finally:
             os._exit(1)
@@ -264,18 +265,6 @@ def test_a_search_that_was_killed_goes_on_whatever_executor_it_had(first, then, 
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert len(list((tmp_path / "search").glob("*.state"))) == 2
     assert_same_bits(search(then, checkpoint=tmp_path / "search"), expected, "posterior", "fit", "search")
-
-
-def _save_and_die(save):
-    saves = []
-
-    def once(self, tree, rows):
-        if len(saves) == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        saves.append(tree)
-        return save(self, tree, rows)
-
-    return once
 
 
 # -- failures and refusals -------------------------------------------------------------------------------------------

@@ -270,7 +270,7 @@ def test_a_killed_search_goes_on_to_the_same_numbers(tmp_path, found):
     number = os.fork()
     if number == 0:
         try:
-            RunFiles.save = _save_and_die(RunFiles.save)
+            RunFiles.save = save_and_die(RunFiles.save)
             select(checkpoint=tmp_path / "search")
         finally:
             os._exit(1)
@@ -288,7 +288,7 @@ def test_runs_may_be_made_anywhere(found):
         np.testing.assert_array_equal(array, numbers(found)[name])
 
 
-def _save_and_die(save):
+def save_and_die(save):
     saves = []
 
     def once(self, tree, rows):

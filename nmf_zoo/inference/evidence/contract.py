@@ -111,6 +111,7 @@ class Method(Registration):
     is_bound : it gives a lower bound, not an estimate
     is_unbiased : each run's exp(log_evidence) is an unbiased estimate of p(X), so that runs average on that scale
     runs : how many when the caller does not say; a method without chance takes one
+    in_pieces : it makes runs or fits, which an executor can make elsewhere
     """
 
     verb: Literal["evidence", "rank"] = "evidence"
@@ -118,6 +119,7 @@ class Method(Registration):
     is_bound: bool = False
     is_unbiased: bool = False
     runs: int = 4
+    in_pieces: bool = True
 
 
 def combine(estimate: Estimate, is_unbiased: bool) -> tuple[float, float]:

@@ -322,4 +322,5 @@ METHOD: Method = Method(
     supports=supports,
     estimate=estimate,
     runs=1,
+    in_pieces=False,
 )
