@@ -11,6 +11,8 @@ chain some 50 effective draws. There "draw longer" is right for another reason.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import xarray as xr
 from scipy.special import ndtri
@@ -19,14 +21,15 @@ from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, ESS_LIMIT, FEW_DRAWS, RHA
 from nmf_zoo.results.matching import CLEARER, Components, best_pairs, cosines
 
 FEWEST_EFFECTIVE = 5.0  # draws of half a chain, below which its mean has no error that could be told
-ALARM = 1e-3  # how often halves of settled chains may be called different, over all chains and quantities
+ALARM = 1e-3  # how often means of one law may be called different, over all comparisons and quantities
 
 
 def modes_of_chains(draws: xr.Dataset) -> list[list[int]] | None:
     """The chains by the modes that they have settled in; None while one of them is still on its way.
 
-    ``draws`` : invariants, (chain, draw, ...). Two chains are in one mode when R-hat of the two alone is clear of no
-    more than `CLEAR_RHAT` in every quantity; so are two of which each is in one with a third.
+    ``draws`` : invariants, (chain, draw, ...). Two chains are in different modes when R-hat of the two alone is above
+    `CLEAR_RHAT` in a quantity whose means differ by more than their errors: chains that seldom go elsewhere and come
+    back have means with large ones, and R-hat alone would tell them apart. Those alike with a third are in one mode.
     """
     if not np.all(have_settled(draws)):
         return None
@@ -57,32 +60,43 @@ def what_lacks(draws: xr.Dataset) -> str:
 
 def have_settled(draws: xr.Dataset) -> np.ndarray:
     """Of every chain, whether its two halves have the same means, of every quantity, within their errors."""
-    n = draws.sizes["draw"]
+    n, chains = draws.sizes["draw"], draws.sizes["chain"]
     halves = [draws.isel(draw=slice(None, n // 2)), draws.isel(draw=slice(n - n // 2, None))]
-    return np.array(
-        [_is_settled([half.isel(chain=[chain]) for half in halves], draws) for chain in range(draws.sizes["chain"])]
-    )
+    return np.array([_is_settled([half.isel(chain=[chain]) for half in halves], chains) for chain in range(chains)])
 
 
-def _is_settled(halves: list[xr.Dataset], draws: xr.Dataset) -> bool:
-    means, variances, effective = [], [], []
-    for half in halves:
-        n = ess(half, "mean")
-        effective += [_flat(n)]
-        means.append(_flat(half.mean(("chain", "draw"))))
-        variances.append(_flat(half.var(("chain", "draw"), ddof=1) / n))
-    moves = np.abs(means[1] - means[0])
-    still = moves == 0.0  # what does not vary at all
-    limit = -ndtri(ALARM / (2 * moves.size * draws.sizes["chain"]))
-    with np.errstate(invalid="ignore"):
-        is_small = moves <= limit * np.sqrt(variances[0] + variances[1])
-        is_known = np.minimum(*effective) >= FEWEST_EFFECTIVE
-    return bool(np.all(still | (is_small & is_known)))
+class _Means(NamedTuple):
+    """Of every quantity, over one chain's draws: the mean, its squared Monte-Carlo error, effective draws."""
+
+    values: np.ndarray
+    errors: np.ndarray
+    effective: np.ndarray
+
+    def far_from(self, other: _Means, comparisons: int) -> np.ndarray:
+        """Of every quantity, whether the means differ by more than their errors, in one of so many comparisons."""
+        limit = -ndtri(ALARM / (2 * self.values.size * comparisons))
+        with np.errstate(invalid="ignore"):
+            return np.abs(self.values - other.values) > limit * np.sqrt(self.errors + other.errors)
+
+
+def _means_of(draws: xr.Dataset) -> _Means:
+    effective = ess(draws, "mean")
+    errors = draws.var(("chain", "draw"), ddof=1) / effective
+    return _Means(*(_flat(each) for each in (draws.mean(("chain", "draw")), errors, effective)))
+
+
+def _is_settled(halves: list[xr.Dataset], chains: int) -> bool:
+    first, second = (_means_of(half) for half in halves)
+    still = first.values == second.values  # what does not vary at all
+    is_known = np.minimum(first.effective, second.effective) >= FEWEST_EFFECTIVE
+    return bool(np.all(still | (~first.far_from(second, chains) & is_known)))
 
 
 def _agree(draws: xr.Dataset, one: int, other: int) -> bool:
-    found = _flat(rhat(draws.isel(chain=[one, other])))
-    return bool(np.all(~(found > CLEAR_RHAT)))
+    chains = draws.sizes["chain"]
+    is_clear = _flat(rhat(draws.isel(chain=[one, other]))) > CLEAR_RHAT
+    means = [_means_of(draws.isel(chain=[chain])) for chain in (one, other)]
+    return not np.any(is_clear & means[0].far_from(means[1], chains * (chains - 1) // 2))
 
 
 def _flat(values: xr.Dataset) -> np.ndarray:

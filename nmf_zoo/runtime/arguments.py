@@ -20,7 +20,8 @@ from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler
 from nmf_zoo.structure import Array, Factorisation, Fixed
 
 IDATA_KEYS = ("log_likelihood",)
-EXTENDED = 4  # times its draws that a run goes on to by default
+LARGE = 1 << 18  # products of a pass over the cells: of fewer a sweep takes a millisecond, as an iteration of VB does
+OF_LARGE, OF_SMALL = 4, 16  # times its draws that a run goes on to by default
 TO_RELY_ON = 1000  # draws of a chain, below which a run is a first look that ends when it was asked to
 KEEP = ("draws", "moments")
 
@@ -53,19 +54,31 @@ def check_stopping(on_step: Any, max_seconds: Any, engine: Registration) -> None
             raise InputError(name, f"{value!r} with {engine.name}", "None: it runs to its end", "leave it out")
 
 
-def check_extend(extend: Any, cant: str, draws: int, is_checked: bool) -> int:
-    """How many times its draws a run may go on to: by default 1 where nobody looks whether there are enough of them.
+def is_large(structure: Factorisation) -> bool:
+    """Whether passes over the cells are what a run takes its time for."""
+    return structure.data is not None and structure.data.values.size * structure.rank >= LARGE
 
-    ``cant`` : the words of the run that keep it from going on at all, or ""
+
+def check_extend(extend: Any, cant: str, usual: int) -> int:
+    """How many times its draws a run may go on to.
+
+    ``cant`` : the words of the run that keep it from going on at all, or "". ``usual`` : what "auto" is otherwise
     """
     if isinstance(extend, str) and extend == AUTO:
-        return 1 if cant or not is_checked or draws < TO_RELY_ON else EXTENDED
+        return 1 if cant else usual
     if not isinstance(extend, int | np.integer):
         raise InputError("extend", repr(extend), f"an integer >= 1, or {AUTO!r}", "e.g. extend=1")
     check_counts(extend=(extend, 1))
     if extend > 1 and cant:
         raise InputError("extend", f"{extend} {cant}", f"1 or {AUTO!r}", "leave it out")
     return int(extend)
+
+
+def usual_extend(structure: Factorisation, draws: int, is_checked: bool) -> int:
+    """How many times its ``draws`` a run may go on to by default: 1 where nobody looks whether there are enough."""
+    if not is_checked or draws < TO_RELY_ON:
+        return 1
+    return OF_LARGE if is_large(structure) else OF_SMALL
 
 
 def check_starts(initvals: Any, start: Any, engine: Registration) -> None:

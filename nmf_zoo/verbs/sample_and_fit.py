@@ -46,6 +46,7 @@ from nmf_zoo.runtime.arguments import (
     check_tol,
     check_var_names,
     entropy_of,
+    usual_extend,
     wants_log_likelihood,
 )
 from nmf_zoo.runtime.compile_ahead import compiled_ahead
@@ -113,8 +114,9 @@ def sample(
         different modes. As many draws are kept: with twice the sweeps every second. They are those of
         ``draws=2000, thin=2, extend=1`` where 1000 and 1 were asked for, bit for bit, and the attributes say so; with
         ``keep="moments"`` those of more draws. A run that is stopped on the way has half of its draws or more. "auto"
-        is 4, and 1 below 1,000 draws that are kept and without convergence checks. 1 with a ``store``, ``data`` or
-        ``max_seconds``, for ``"nuts"`` and ``"smc"``
+        is 4, or 16 of a small table, whose cells times components are fewer than 262,144; and 1 below 1,000 draws that
+        are kept and without convergence checks. 1 with a ``store``, ``data`` or ``max_seconds``, for ``"nuts"`` and
+        ``"smc"``
     progressbar : one bar per chain, on standard error
     quiet : no bars and no convergence warnings
     var_names : variables to keep; default all
@@ -178,7 +180,7 @@ def sample(
     structure = read(model)
     if data is not None:
         _check_of_blocks({"var_names": var_names, "idata_kwargs": idata_kwargs})
-        check_extend(extend, "with data=", draws, False)
+        check_extend(extend, "with data=", usual=1)
         run = SampleRun(
             keep=keep,
             draws=draws,
@@ -231,7 +233,8 @@ def sample(
     )
     cant = "with max_seconds=" if max_seconds is not None else "with a store" if store is not None else ""
     cant = cant if is_ours else f"with {chosen.name}, which makes all draws at once"
-    run = replace(run, extend=check_extend(extend, cant, run.kept_draws, compute_convergence_checks))
+    usual = usual_extend(structure, run.kept_draws, compute_convergence_checks)
+    run = replace(run, extend=check_extend(extend, cant, usual))
     stored = (run.kept_statistics + run.kept_warmup) * chains
     check_runs("chains", chains, structure, 2.0 if run.keep == "moments" else 0.0, "run fewer")
     check_space(structure, stored, run, store, copies=1 if is_ours else 2)

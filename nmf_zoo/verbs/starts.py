@@ -18,7 +18,7 @@ from nmf_zoo.results.beginnings import BY_SEARCH, EACH, ONE, OPTIMUM_OF_CHAIN, R
 from nmf_zoo.results.beginnings import SEARCH as SEARCH_GROUP
 from nmf_zoo.results.groups import variable_dims
 from nmf_zoo.results.posterior import check_labels, posterior_group
-from nmf_zoo.runtime.arguments import check_initvals, variable_shapes
+from nmf_zoo.runtime.arguments import check_initvals, is_large, variable_shapes
 from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import FitRun, SampleRun, Solution
@@ -33,8 +33,8 @@ from nmf_zoo.structure import Array, Factorisation
 Run = TypeVar("Run", SampleRun, FitRun)
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
 SHARE = 0.2  # of the time
-LARGE = 1 << 18  # products of a pass over the cells: of fewer an iteration costs as much as a sweep, 0.02 to 0.4 beyond
-FITS, OF_LARGE, OF_SMALL = 256, 16, 6  # fits of a large table at the most, iterations for a sweep of warm-up of a chain
+FITS = 256  # of a large table at the most
+OF_LARGE, OF_SMALL = 16, 6  # iterations, which cost 0.02 to 0.4 sweeps or one, for a sweep of warm-up of a chain
 ENOUGH = 8  # fits that end at one optimum, where it ends
 MAX_ITER, TOL = 2000, 1e-4  # of a fit, as by default
 KEPT = {  # of a search, in the checkpoint of a run
@@ -143,8 +143,7 @@ def chain_search(start: Any, initvals: Any, engine: Registration, structure: Fac
 
 def _usual_search(structure: Factorisation, tune: int) -> Search:
     """Of work that is a fifth to a quarter of that of four chains."""
-    is_large = structure.data is not None and structure.data.values.size * structure.rank >= LARGE
-    if is_large:
+    if is_large(structure):
         return Search(fits=FITS, iterations=OF_LARGE * tune, enough=ENOUGH)
     return Search(iterations=OF_SMALL * tune, enough=ENOUGH)
 

@@ -10,8 +10,8 @@ import xarray as xr
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.convergence import judge, of_sampler, verdict_on
-from nmf_zoo.diagnostics.invariants import advise_on_modes
-from nmf_zoo.diagnostics.modes import have_settled, modes_of_chains
+from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, advise_on_modes, rhat
+from nmf_zoo.diagnostics.modes import have_settled, modes_of_chains, what_lacks
 from nmf_zoo.errors import InputError
 from nmf_zoo.verbs.starts import starts_of
 
@@ -42,6 +42,17 @@ def draws_of(levels, n_draws=400, drift=0.0, memory=0.3, seed=1):
 )
 def test_chains_are_told_apart(levels, expected):
     assert modes_of_chains(draws_of(levels)) == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_chain_that_goes_elsewhere_and_comes_back_is_in_the_mode_of_the_others(seed):
+    """Its visits, one in each half, move its mean by no more than the error that they give it."""
+    draws = draws_of([0, 0, 0, 0], n_draws=1000, seed=seed)
+    for begins in (150, 650):
+        draws["mean"][2, begins : begins + 180, 0] += 4.0
+    assert float(rhat(draws)["mean"].max()) > CLEAR_RHAT
+    assert modes_of_chains(draws) == [[0, 1, 2, 3]]
+    assert what_lacks(draws).startswith("R-hat")
 
 
 def test_a_chain_on_its_way_is_in_no_mode_yet():

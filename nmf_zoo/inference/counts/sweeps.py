@@ -33,7 +33,7 @@ from nmf_zoo.kernels.hmc.adaptation import (
 from nmf_zoo.kernels.hmc.poisson_rows import NO_CURVE, FactorRows, RowCounts
 from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, GammaPrior, LogLinearGammaPrior
 
-MOST_NONZEROS = 1 << 18  # beyond, threads are worth more than trajectories
+MOST_NONZEROS = 1 << 22  # of trajectories: of more nothing was measured
 MOST_WEIGHTS = 1 << 20  # of a mask or an exposure by cell: above it, products with it belong to BLAS
 
 
