@@ -16,11 +16,10 @@ from nmf_zoo.memory import PER_RUN, require_memory
 from nmf_zoo.options import AUTO, LARGEST
 from nmf_zoo.results.groups import CHECKED_CELLS
 from nmf_zoo.runtime.driver import SampleRun
-from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler
+from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler, is_large
 from nmf_zoo.structure import Array, Factorisation, Fixed
 
 IDATA_KEYS = ("log_likelihood",)
-LARGE = 1 << 18  # products of a pass over the cells: of fewer a sweep takes a millisecond, as an iteration of VB does
 OF_LARGE, OF_SMALL = 4, 16  # times its draws that a run goes on to by default
 TO_RELY_ON = 1000  # draws of a chain, below which a run is a first look that ends when it was asked to
 KEEP = ("draws", "moments")
@@ -52,11 +51,6 @@ def check_stopping(on_step: Any, max_seconds: Any, engine: Registration) -> None
     for name, value in (("on_step", on_step), ("max_seconds", max_seconds)):
         if value is not None and not isinstance(engine, Engine):
             raise InputError(name, f"{value!r} with {engine.name}", "None: it runs to its end", "leave it out")
-
-
-def is_large(structure: Factorisation) -> bool:
-    """Whether passes over the cells are what a run takes its time for."""
-    return structure.data is not None and structure.data.values.size * structure.rank >= LARGE
 
 
 def check_extend(extend: Any, cant: str, usual: int) -> int:

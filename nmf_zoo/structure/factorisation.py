@@ -53,6 +53,11 @@ class Factorisation:
     def rank(self) -> int:
         return self.W.shape[1]
 
+    @property
+    def products(self) -> int:
+        """How many a pass over the cells makes: one for each that is stored and each component; 0 without data."""
+        return 0 if self.data is None else self.data.values.size * self.rank
+
     @cached_property
     def free_in_both(self) -> Array:
         """(K,) bool: components of which nothing is known. Without any the mean is linear in what is unknown."""

@@ -18,11 +18,11 @@ from nmf_zoo.results.beginnings import BY_SEARCH, EACH, ONE, OPTIMUM_OF_CHAIN, R
 from nmf_zoo.results.beginnings import SEARCH as SEARCH_GROUP
 from nmf_zoo.results.groups import variable_dims
 from nmf_zoo.results.posterior import check_labels, posterior_group
-from nmf_zoo.runtime.arguments import check_initvals, is_large, variable_shapes
+from nmf_zoo.runtime.arguments import check_initvals, variable_shapes
 from nmf_zoo.runtime.checkpoint import Checkpoint
 from nmf_zoo.runtime.compile_times import what_compiles
 from nmf_zoo.runtime.driver import FitRun, SampleRun, Solution
-from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler
+from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler, is_large
 from nmf_zoo.runtime.state_patterns import Each
 from nmf_zoo.runtime.stopping import INTERRUPTED
 from nmf_zoo.search.optima import dataset_of
@@ -34,7 +34,7 @@ Run = TypeVar("Run", SampleRun, FitRun)
 SEARCH = 1 << 40  # the search's stream among those of the chains, which are numbered from 0
 SHARE = 0.2  # of the time
 FITS = 256  # of a large table at the most
-OF_LARGE, OF_SMALL = 16, 6  # iterations, which cost 0.02 to 0.4 sweeps or one, for a sweep of warm-up of a chain
+SWEEPS = 5.0  # whose time the search may take, for a sweep of warm-up of one chain, at the most
 ENOUGH = 8  # fits that end at one optimum, where it ends
 MAX_ITER, TOL = 2000, 1e-4  # of a fit, as by default
 KEPT = {  # of a search, in the checkpoint of a run
@@ -133,19 +133,18 @@ def chain_search(start: Any, initvals: Any, engine: Registration, structure: Fac
     able, can = _optimisers(structure), can_search(None, initvals, structure)
     if start == AUTO:
         can_move = structure.free_in_both.any()  # chains do not stay in the modes of activations alone
-        makes_sense = isinstance(engine, Engine) and tune and can and can_move and able and not able[0].is_noisy
-        return _usual_search(structure, tune) if makes_sense else None
+        makes_sense = tune and can and can_move and able and not able[0].is_noisy
+        return _usual_search(engine, structure, tune) if isinstance(engine, Engine) and makes_sense else None
     reason = can.reason or ("" if able else "no optimiser can run this model")
     if reason:
         raise InputError("start", repr(start), f"{RANDOM!r}, since {reason}", "leave it out")
     return Search() if start == BY_SEARCH else start
 
 
-def _usual_search(structure: Factorisation, tune: int) -> Search:
-    """Of work that is a fifth to a quarter of that of four chains."""
-    if is_large(structure):
-        return Search(fits=FITS, iterations=OF_LARGE * tune, enough=ENOUGH)
-    return Search(iterations=OF_SMALL * tune, enough=ENOUGH)
+def _usual_search(engine: Engine, structure: Factorisation, tune: int) -> Search:
+    """Of work that is a fifth to a third of that of four chains."""
+    iterations = max(round(SWEEPS * engine.sweep_in_iterations(structure)), 1) * tune
+    return Search(fits=FITS if is_large(structure) else Search.fits, iterations=iterations, enough=ENOUGH)
 
 
 def searched_starts(

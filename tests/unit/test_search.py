@@ -14,7 +14,9 @@ import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.convergence import verdict_on
 from nmf_zoo.errors import InputError
+from nmf_zoo.inference.registry import resolve_engine
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
+from nmf_zoo.reading import read
 from nmf_zoo.runtime.driver import FitRun, Fitted
 from nmf_zoo.runtime.stopping import BY_ON_STEP, OUT_OF_TIME
 from nmf_zoo.search import options, proposals
@@ -687,11 +689,26 @@ def test_nuts_begins_there_when_told_to(asked):
     assert searches(nz.sample, model=nz.gamma_nmf([[1, 2], [3, 4]], 1), **run, **asked) == bool(asked)
 
 
-def test_the_search_is_no_longer_than_its_budget(model):
-    """So many iterations for a sweep of warm-up."""
-    found = nz.sample(2, tune=50, chains=1, model=model, **RUN)
-    most = starts.OF_SMALL * 50
+@pytest.mark.parametrize(("declare", "most"), [(None, 300), (nz.negative_binomial_nmf, 50)])
+def test_the_search_is_no_longer_than_its_budget(declare, most, model):
+    """So many for 50 sweeps of warm-up: fewer where a sweep is short beside them, as with an unknown alpha."""
+    declared = model if declare is None else declare(np.random.default_rng(1).poisson(3.0, (8, 12)), 2)
+    found = nz.sample(2, tune=50, chains=1, model=declared, **RUN)
     assert most / 2 < search_of(found).attrs["iterations"] <= most
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank", "iterations", "fits"),
+    [((6, 8), 2, 6, 16), ((600, 700), 1, 16, 256), ((2048, 1024), 2, 65, 256)],
+    ids=["small", "large", "large, dense, with more products"],
+)
+def test_the_budget_by_the_size_of_the_table(shape, rank, iterations, fits):
+    """An iteration is matrix products on the last, where a sweep goes cell by cell."""
+    structure = read(nz.gamma_nmf(np.ones(shape), rank))
+    engine, _ = resolve_engine("gibbs", "sample", structure)
+    assert starts.chain_search("auto", None, engine, structure, 100) == nz.Search(
+        fits=fits, iterations=100 * iterations, enough=starts.ENOUGH
+    )
 
 
 @pytest.mark.parametrize(

@@ -87,14 +87,24 @@ from nmf_zoo.kernels.random.modified_half_normal import draw_half_normal_factor
 from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.blocks import Block
-from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
+from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict, usual_sweep
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import SERIAL, Workers
-from nmf_zoo.structure import Array, Factor, Factorisation, GammaPrior, HalfNormalPrior, LogLinearGammaPrior, Poisson
+from nmf_zoo.structure import (
+    Array,
+    Dense,
+    Factor,
+    Factorisation,
+    GammaPrior,
+    HalfNormalPrior,
+    LogLinearGammaPrior,
+    Poisson,
+)
 
 MOVES = ("scale", "shear")
 CHANCES = 1.0, 1.0  # as `run_hmc` returns them
 MOST_REPLICAS = 10_000  # no table takes so many
+DENSE, OF_DENSE = 1 << 22, 13.0  # products of a pass, and the iterations in the time of a sweep from there on
 
 
 class GibbsState(NamedTuple):
@@ -137,7 +147,7 @@ class Gibbs:
         normal data, "shear" where no gamma shape differs from 1, after every sweep.
     trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" where there are
         enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
-        "always" on any, "never". Tables with more than 262,144 filled cells go without. Where the data are powers,
+        "always" on any, "never". Tables with more than 4,194,304 filled cells go without. Where the data are powers,
         "auto" is "always", and nothing goes without. Of negative binomial counts it is "always", too, up to 262,144
         cells, zeros among them. Normal data have none, and no counts in blocks of samples (``data=``), whose one move
         is "scale".
@@ -581,6 +591,12 @@ def ahead(structure: Factorisation, options: Gibbs) -> list[Call]:
     return calls
 
 
+def sweep_in_iterations(structure: Factorisation) -> float:
+    """Of large dense tables an iteration of VB is matrix products, and a sweep draws or moves along trajectories."""
+    is_dense = isinstance(structure.data, Dense) and structure.products >= DENSE
+    return OF_DENSE if is_dense else usual_sweep(structure)
+
+
 ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
@@ -596,4 +612,5 @@ ENGINE: Engine = Engine(
     draw=draw,
     run=run,
     ahead=ahead,
+    sweep_in_iterations=sweep_in_iterations,
 )

@@ -216,4 +216,5 @@ ENGINE: Engine = Engine(
     init=init,
     step=step,
     draw=draw,
+    sweep_in_iterations=lambda structure: 1.2,  # either draws or moves each cell of W and H in turn
 )

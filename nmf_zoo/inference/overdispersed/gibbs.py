@@ -62,11 +62,12 @@ from nmf_zoo.kernels.hmc.adaptation import Tuning, begin_sweep, end_sweep
 from nmf_zoo.kernels.overdispersed.multipliers import CellsOfRows, RowSums, draw_sums
 from nmf_zoo.kernels.random.keyed_rng import children, generator_of
 from nmf_zoo.results.groups import checked_cells
-from nmf_zoo.runtime.engine import Engine, Verdict, has_data
+from nmf_zoo.runtime.engine import Engine, Verdict, has_data, usual_sweep
 from nmf_zoo.runtime.workers import Workers
 from nmf_zoo.structure import Array, Factorisation, NegativeBinomial
 
 SOURCES_OF_W, SOURCES_OF_H, WEIGHTS, ACTIVATIONS, ORBIT, DISPERSION, HYPERPARAMETERS, TRAJECTORIES, MOVES = range(9)
+OF_ALPHA = 0.2  # iterations of VB, which knows a law of alpha by nodes, in the time of a sweep
 
 
 class DispersedGibbsState(NamedTuple):
@@ -240,6 +241,11 @@ def draw(
     return values, {"lp": np.float64(structure.log_joint(values)), "mean": mean}
 
 
+def sweep_in_iterations(structure: Factorisation) -> float:
+    """Of an unknown alpha VB goes over the cells once per node of its law."""
+    return OF_ALPHA if structure.likelihood.unknowns else usual_sweep(structure)
+
+
 ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
@@ -253,4 +259,5 @@ ENGINE: Engine = Engine(
     step=step,
     tune=tune,
     draw=draw,
+    sweep_in_iterations=sweep_in_iterations,
 )
