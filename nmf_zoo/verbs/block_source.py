@@ -130,8 +130,9 @@ def _mapped(path: str, dtype: str, shape: tuple[int, int], offset: int, order: A
 
 
 def samples_of_block(shape: tuple[int, int], cells: int) -> int:
-    """How many samples have about `BLOCK_CELLS` cells."""
-    return max(1, min(shape[1], int(BLOCK_CELLS * shape[1] // max(1, cells))))
+    """Samples that have about `BLOCK_CELLS` cells, or fewer, so that blocks are alike: one is read beside another."""
+    most = max(1, min(shape[1], int(BLOCK_CELLS * shape[1] // max(1, cells))))
+    return -(-shape[1] // -(-shape[1] // most))
 
 
 def bounds_of(n_samples: int, size: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from concurrent.futures import Executor, Future
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError
+from nmf_zoo.inference.shared import sample_blocks
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.verbs.block_source import CutArray
@@ -54,6 +56,18 @@ def assert_same(found, expected):
     assert found.attrs["coverage"] == expected.attrs["coverage"]
 
 
+class AtOnce(Executor):
+    """Reads where it is asked to, so that nothing else is written or dropped meanwhile."""
+
+    def __init__(self, threads):
+        assert threads == 1
+
+    def submit(self, function, *args):
+        done = Future()
+        done.set_result(function(*args))
+        return done
+
+
 class Photographed(CutArray):
     """Copies a folder at each reading: what a kill at that moment would leave."""
 
@@ -71,8 +85,9 @@ class Photographed(CutArray):
 
 @pytest.mark.parametrize("is_stored", [False, True])
 @pytest.mark.parametrize("name", ENGINES)
-def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(name, is_stored, tmp_path):
+def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(name, is_stored, tmp_path, monkeypatch):
     """In steps of three readings, of which a pass has four: before, within and between saves."""
+    monkeypatch.setattr(sample_blocks, "ThreadPoolExecutor", AtOnce)
     engine, (run, copies) = ENGINES[name], (tmp_path / "run", tmp_path / "copies")
     copies.mkdir()
     expected = undisturbed(engine)

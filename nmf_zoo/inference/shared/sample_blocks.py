@@ -3,14 +3,14 @@
 Given W the samples are independent. So a pass takes each block's rows of H and its sources, and what W needs of them
 are sums over the blocks. Neighbouring blocks are one of at most `SHARDS` shards; sums are added in the order of the
 blocks within a shard, and in the order of the shards, by whatever processes these are worked on: the bits are the same.
-While one block is worked on the next is read, so that two are in memory.
+While one block is worked on the next is read, and beside the last one the first again: two are in memory.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -60,11 +60,42 @@ class SampleBlock(NamedTuple):
     constant: float
 
 
-class HeldBlocks(dict[int, SampleBlock]):
-    """Blocks that passes find in memory, by number; another process reads its own."""
+class BlockReader:
+    """Reads blocks for one pass after the other in a thread of its own; another process has another.
+
+    Attributes
+    ----------
+    held : blocks that passes find in memory, by number: all, where a pass has them there together anyway, else none
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[int, SampleBlock] = {}
+        self._thread: ThreadPoolExecutor | None = None
+        self._ahead: tuple[int, Future[SampleBlock]] | None = None
 
     def __reduce__(self) -> Any:
-        return HeldBlocks, ()
+        return BlockReader, ()
+
+    def read(self, read: Callable[[int], SampleBlock], numbers: Sequence[int], goes_on: bool) -> Iterator[SampleBlock]:
+        """``read(number)`` of each, each while the one before is worked on; of the first, too, where a pass follows."""
+        self._ask(read, numbers[0])
+        for number, following in zip(numbers, [*numbers[1:], numbers[0]], strict=True):
+            found = self._found(number)
+            if goes_on or following != numbers[0]:
+                self._ask(read, following)
+            yield found
+
+    def _ask(self, read: Callable[[int], SampleBlock], number: int) -> None:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1)
+        if self._ahead is None or self._ahead[0] != number:
+            self._ahead = number, self._thread.submit(read, number)
+
+    def _found(self, number: int) -> SampleBlock:
+        assert self._ahead is not None
+        assert self._ahead[0] == number
+        waiting, self._ahead = self._ahead[1], None
+        return waiting.result()
 
 
 @dataclass(frozen=True)
@@ -74,14 +105,14 @@ class BlockProblem(ABC):
     structure : the model of all samples, whose data are Blocked
     left : the side of W
     workers : threads of this process
-    held : all blocks, laid out, where a pass has them in memory together anyway; else none
+    reader : what reads the blocks of this process
     """
 
     structure: Factorisation
     options: Any
     left: Side
     workers: Workers
-    held: HeldBlocks = field(default_factory=HeldBlocks, init=False, repr=False, compare=False)
+    reader: BlockReader = field(default_factory=BlockReader, init=False, repr=False, compare=False)
 
     @property
     def data(self) -> Blocked:
@@ -156,20 +187,20 @@ def _sums_of_shard(problem: BlockProblem, work: BlockWork, shard: range) -> tupl
 
 def sample_blocks(problem: BlockProblem, numbers: Sequence[int]) -> Iterator[SampleBlock]:
     """Blocks of the problem's data."""
-    data = problem.data
+    data, held = problem.data, problem.reader.held
 
     def read(number: int) -> SampleBlock:
-        if number in problem.held:
-            return problem.held[number]
+        if number in held:
+            return held[number]
         block = structure_of_block(problem.structure, number)
         first, last = (int(bound) for bound in data.bounds[number : number + 2])
         constant = float(data.constants[number])
         found = SampleBlock(number, first, last, block, Side(block.H, True), problem.lay_out(block), constant)
         if data.n_blocks <= AT_A_TIME:
-            problem.held[number] = found
+            held[number] = found
         return found
 
-    return read_ahead(read, numbers)
+    return problem.reader.read(read, numbers, goes_on=len(numbers) == data.n_blocks)
 
 
 def structure_of_block(structure: Factorisation, number: int) -> Factorisation:

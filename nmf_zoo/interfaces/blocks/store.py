@@ -94,7 +94,7 @@ class ZarrBlocks:
         first, last = self.bounds[number], self.bounds[number + 1]
         begin, end = (int(at) for at in self._indptr[[first, last]])
         try:
-            indices, values = self._indices.read(begin, end), self._data.read(begin, end)
+            indices, values = self._indices.read(begin, end), self._data.read(begin, end, np.float64)
         except Exception as error:  # Zarr and its codecs raise all sorts
             problem = " ".join(str(error).split())[:200] or type(error).__name__
             raise InputError(
@@ -109,7 +109,7 @@ class ZarrBlocks:
 
 
 class ReadInOrder:
-    """A Zarr array of one dimension, of which one piece after the other is read.
+    """A Zarr array of one dimension, of which one piece after the other is read, chunk by chunk.
 
     The chunk in which a piece ends is kept, since the next piece begins there: where pieces are smaller than chunks,
     and several processes share them, most are in it as a whole.
@@ -122,17 +122,17 @@ class ReadInOrder:
     def __len__(self) -> int:
         return int(self._array.shape[0])
 
-    def read(self, begin: int, end: int) -> Array:
-        """The cells from one place to another, newly made."""
-        start, kept = self._kept
-        known = kept[begin - start : end - start] if start <= begin else kept[:0]
-        begin += len(known)
-        if begin >= end:
-            return known.copy()
-        last = max(begin, (end - 1) // self._size * self._size)
-        found = self._array[begin : min((last // self._size + 1) * self._size, len(self))]
-        self._kept = last, found[last - begin :].copy()
-        return np.concatenate([known, found[: end - begin]]) if len(known) else found[: end - begin]
+    def read(self, begin: int, end: int, dtype: Any = None) -> Array:
+        """The cells from one place to another, newly made; of another dtype than they are stored in, if it is given."""
+        found = np.empty(end - begin, self._array.dtype if dtype is None else dtype)
+        while begin < end:
+            chunk = begin // self._size * self._size
+            if self._kept[0] != chunk or not len(self._kept[1]):
+                self._kept = chunk, self._array[chunk : chunk + self._size]
+            part = self._kept[1][begin - chunk : end - chunk]
+            found[len(found) - (end - begin) :][: len(part)] = part
+            begin += len(part)
+        return found
 
 
 @names_checked
