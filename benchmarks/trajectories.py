@@ -39,12 +39,13 @@ class Run(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Counts of a gamma model: their size, their rank, their mean, and the gamma shape of the factors."""
+    """Counts of a gamma model: their size, rank and mean, the gamma shape of the factors, and the least draws."""
 
     shape: tuple[int, int]
     rank: int
     mean: float
     gamma_shape: float = 1.0
+    draws: int = 4000
 
 
 TABLES = {
@@ -62,6 +63,7 @@ TABLES = {
     "large, 1%": Table((300, 400), 5, 0.012),
     "large, 4%": Table((300, 400), 5, 0.05),
     "large, 15%": Table((300, 400), 5, 0.2),
+    "larger, full": Table((1024, 400), 20, 60.0, 0.5, 300),
     "rank 10": Table((60, 120), 10, 0.6),
 }
 
@@ -84,12 +86,12 @@ def until_enough(run: Callable[[int], tuple[xr.Dataset, float]], draws: int, lon
     return Run(ess / seconds, ess, seconds, posterior.sizes["draw"])
 
 
-def ours(model: pm.Model, quick: bool, **options: Any) -> Run:
+def ours(model: pm.Model, quick: bool, draws: int = 4000, **options: Any) -> Run:
     """A sampler of ours with its default warm-up; ``options`` go to ``nz.sample``, e.g. engine=nz.Gibbs(moves=()).
 
     Up to 32,000 draws of each chain are kept, thinned where more sweeps are needed.
     """
-    first, most_kept = 500 if quick else 4000, 32_000
+    first, most_kept = min(draws, 500) if quick else draws, 32_000
 
     def run(sweeps: int) -> tuple[xr.Dataset, float]:
         thin = max(1, sweeps // most_kept)
@@ -110,7 +112,8 @@ def rows(quick: bool, names: tuple[str, ...] = tuple(TABLES)) -> Iterator[Row]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = nz.gamma_nmf(X, table.rank, alpha_w=a, alpha_h=a, beta_w=a, beta_h=a)
-            runs = {word: ours(model, quick, engine=nz.Gibbs(trajectories=word)) for word in ("always", "never")}
+            words = "always", "never"
+            runs = {word: ours(model, quick, table.draws, engine=nz.Gibbs(trajectories=word)) for word in words}
         structure = nz.read(model)
         chosen = "always" if trajectories_pay(structure, compress(structure), {}) else "never"
         other = "never" if chosen == "always" else "always"

@@ -4,7 +4,8 @@ A source has three members, and may have labels::
 
     shape                 (features, samples)
     bounds                where blocks begin and end: 0 = bounds[0] < bounds[1] < ... = samples
-    read(number)          the samples of a block: a table (features, n), dense or sparse, or Samples
+    read(number)          the samples of a block: a table (features, n), dense or sparse, or Samples; called from
+                          several threads, but from one at a time
     coords                optional: labels of "feature" and "obs"
 
 Arrays, memory maps among them, sparse matrices and labelled tables are cut into blocks of `BLOCK_CELLS` stored cells.
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
+from threading import RLock
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -38,6 +40,7 @@ from nmf_zoo.structure import Array, Blocked, Cells, Data, Dense, Factorisation,
 
 BLOCK_CELLS = 1 << 21  # stored cells of a block that is cut here: arrays below 32 MiB, whose pages glibc hands on
 MEMBERS = ("shape", "bounds", "read")
+ONE_AT_A_TIME = RLock()  # a source need not bear two readings at once: one is in advance, for a pass that may not come
 PROTOCOL = f"an array, a table, a sparse matrix, what nz.open_blocks opens, or an object with {', '.join(MEMBERS)}"
 
 
@@ -222,7 +225,8 @@ class FeatureLabels:
 
 def as_data(source: BlockSource, number: int, labels: FeatureLabels | None = None) -> tuple[Data, Array | None]:
     """(the cells of a block, the exposures of its samples); a table with labels must have these ``labels``."""
-    found = source.read(number)
+    with ONE_AT_A_TIME:
+        found = source.read(number)
     samples = found if isinstance(found, Samples) else Samples(found)
     shape = source.shape[0], int(source.bounds[number + 1] - source.bounds[number])
     if np.shape(samples.X) != shape:

@@ -167,6 +167,12 @@ def test_large_sparse_tables_go_to_allocation(monkeypatch):
     assert not gibbs.prepare(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL).runs_hmc
 
 
+def test_large_filled_tables_have_trajectories_too():
+    """Of 400,000 cells, as 400 portraits of 32 x 32 pixels have them."""
+    x = np.full((1000, 400), 5.0)
+    assert gibbs.prepare(model(x, 2, gamma(1.0, 1.0), gamma(1.0, 1.0)), gibbs.Gibbs(), SERIAL).runs_hmc
+
+
 def test_small_prior_shapes_need_more_counts_for_trajectories():
     x, priors = np.full((12, 30), 4.0), [gamma(shape, 1.0) for shape in (1.0, 0.1)]
     wide, narrow = (model(x, 2, prior, prior) for prior in reversed(priors))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import numpy as np
@@ -336,3 +337,25 @@ def test_labels_in_a_block_are_those_of_its_place():
     ):
         with pytest.raises(InputError, match=rf"data\.read\(0\): got labels of {words}"):
             cells(turned)
+
+
+class Busy(CutArray):
+    """Notes when one reading begins before another has ended."""
+
+    inside, overlaps = 0, 0
+
+    def read(self, number):
+        self.inside += 1
+        self.overlaps += self.inside > 1
+        time.sleep(0.02)
+        found = super().read(number)
+        self.inside -= 1
+        return found
+
+
+def test_a_source_is_read_by_one_thread_at_a_time():
+    """Of a run the last pass has read the first block in advance when the next run looks at all of them."""
+    source = Busy(X, 17)
+    for _ in range(3):
+        over(source, nz.VB(), max_iter=2)
+    assert source.overlaps == 0

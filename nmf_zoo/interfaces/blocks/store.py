@@ -126,10 +126,10 @@ class ReadInOrder:
         """The cells from one place to another, newly made; of another dtype than they are stored in, if it is given."""
         found = np.empty(end - begin, self._array.dtype if dtype is None else dtype)
         while begin < end:
-            chunk = begin // self._size * self._size
-            if self._kept[0] != chunk or not len(self._kept[1]):
-                self._kept = chunk, self._array[chunk : chunk + self._size]
-            part = self._kept[1][begin - chunk : end - chunk]
+            chunk, kept = begin // self._size * self._size, self._kept
+            if kept[0] != chunk or not len(kept[1]):
+                kept = self._kept = chunk, self._array[chunk : chunk + self._size]
+            part = kept[1][begin - chunk : end - chunk]
             found[len(found) - (end - begin) :][: len(part)] = part
             begin += len(part)
         return found
