@@ -95,6 +95,8 @@ def _is_settled(halves: list[xr.Dataset], chains: int) -> bool:
 def _agree(draws: xr.Dataset, one: int, other: int) -> bool:
     chains = draws.sizes["chain"]
     is_clear = _flat(rhat(draws.isel(chain=[one, other]))) > CLEAR_RHAT
+    if not is_clear.any():
+        return True
     means = [_means_of(draws.isel(chain=[chain])) for chain in (one, other)]
     return not np.any(is_clear & means[0].far_from(means[1], chains * (chains - 1) // 2))
 
