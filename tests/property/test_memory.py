@@ -63,10 +63,12 @@ class Held(NamedTuple):
     per_cell: float
     pairs: float
     of_masses: float = 0.0  # pairs times the rank
+    of_table: float = 0.0  # bytes for each cell of the table where X is a list of a tenth of them or more
 
     def bytes(self, shape: tuple[int, int, int], cells: int | None) -> float:
         F, N, K = shape
-        data = self.per_cell * cells if cells is not None else 8.0 * self.copies * F * N
+        dense = 8.0 * self.copies * F * N
+        data = dense if cells is None else self.per_cell * cells + self.of_table * F * N
         return data + (self.pairs + self.of_masses * K) * 8.0 * K * (F + N) + ROOM
 
 
@@ -78,7 +80,7 @@ ENGINES = {
     "vb": Held(vb.ENGINE, vb.VB(), "poisson", 1, 20, 16),
     "mcem": Held(mcem.ENGINE, mcem.MCEM(sweeps=3, burn_in=1, exact=False), "poisson", 7, 20, 20),
     "gibbs": Held(gibbs.ENGINE, NEVER, "poisson", 7, 20, 8),
-    "gibbs, trajectories": Held(gibbs.ENGINE, ALWAYS, "poisson", 7, 20, 36),
+    "gibbs, trajectories": Held(gibbs.ENGINE, ALWAYS, "poisson", 7, 40, 36, of_table=16),
     "em, powers": Held(power_em.ENGINE, em.EM(), "exponential", 1, 12, 32),
     "vb, powers": Held(power_vb.ENGINE, vb.VB(), "exponential", 1, 12, 32),
     "gibbs, powers": Held(power_gibbs.ENGINE, NEVER, "exponential", 1, 12, 12),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from concurrent.futures import Executor, Future
 from functools import cache
 
 import numpy as np
@@ -18,6 +17,7 @@ from nmf_zoo.inference.shared import sample_blocks
 from nmf_zoo.interfaces.cli import main
 from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.verbs.block_source import CutArray
+from tests.at_once import AtOnce
 from tests.forked import Forked
 
 RNG = np.random.default_rng(1)
@@ -54,18 +54,6 @@ def assert_same(found, expected):
         for variable, array in group(expected, name).data_vars.items():
             np.testing.assert_array_equal(group(found, name)[variable], array, err_msg=variable)
     assert found.attrs["coverage"] == expected.attrs["coverage"]
-
-
-class AtOnce(Executor):
-    """Reads where it is asked to, so that nothing else is written or dropped meanwhile."""
-
-    def __init__(self, threads):
-        assert threads == 1
-
-    def submit(self, function, *args):
-        done = Future()
-        done.set_result(function(*args))
-        return done
 
 
 class Photographed(CutArray):

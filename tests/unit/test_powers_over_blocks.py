@@ -24,6 +24,7 @@ from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.verbs.block_source import CutArray
 from nmf_zoo.workbench import holdout
 from nmf_zoo.workbench.rank_blocks import TrainingBlocks
+from tests.at_once import AtOnce
 from tests.cut_samples import CutSamples
 from tests.statistical.gates import check_means
 
@@ -119,6 +120,7 @@ def test_one_block_is_the_run_in_memory(engine, monkeypatch):
 
 def test_blocks_that_are_in_memory_together_are_read_once_for_all_passes(monkeypatch):
     """Two at the most, and with the bits of those that are read again."""
+    monkeypatch.setattr(sample_blocks, "ThreadPoolExecutor", AtOnce)
     sources = [Counted(X, -(-N // blocks)) for blocks in (1, 2, 3)]
     found = [over(source, "em", max_iter=5) for source in sources]
     # beside iterations: a look and a pass before them, a pass and a look after them, which see to their own; and the

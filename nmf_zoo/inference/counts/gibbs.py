@@ -147,10 +147,10 @@ class Gibbs:
         normal data, "shear" where no gamma shape differs from 1, after every sweep.
     trajectories : where Hamiltonian trajectories take over once the warm-up has adapted them: "auto" where there are
         enough counts for the cells of W and H (about 0.7 each with prior shapes of 1, and more with smaller shapes),
-        "always" on any, "never". Tables with more than 4,194,304 filled cells go without. Where the data are powers,
-        "auto" is "always", and nothing goes without. Of negative binomial counts it is "always", too, up to 262,144
-        cells, zeros among them. Normal data have none, and no counts in blocks of samples (``data=``), whose one move
-        is "scale".
+        "always" on any, "never". Tables with more than 262,144 filled cells, and more than 4,194,304 in all, go
+        without. Where the data are powers, "auto" is "always", and nothing goes without. Of negative binomial counts
+        it is "always", too, up to 262,144 cells, zeros among them. Normal data have none, and no counts in blocks of
+        samples (``data=``), whose one move is "scale".
     temperatures : replica exchange, for posteriors with several modes: how many replicas of each chain, from the
         posterior to the prior; or powers of the likelihood, falling from 1 to 0 or more. Powers in between are adapted
         in the warm-up. None for none. Of counts, with gamma priors of known hyperparameters
@@ -279,7 +279,7 @@ def prepare(structure: Factorisation, options: Gibbs, workers: Workers) -> Gibbs
     checked, sweeps = checked_cells(structure.shape), None
     runs_hmc = asked == "always" or (asked == "auto" and trajectories_pay(structure, layout, values))
     in_blocks = all_free(structure) and not has_half_normals(structure)
-    if (runs_hmc or not values) and is_small(layout, weights, runs_hmc) and in_blocks:
+    if (runs_hmc or not values) and is_small(structure, layout, weights, runs_hmc) and in_blocks:
         sweeps = make_sweeps(structure, options.moves, runs_hmc, layout, weights, priors, checked)
     order = by_count(layout)
     release(structure)

@@ -6,6 +6,7 @@ unknown ones trajectories take one sweep at a time from here, under the values o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -33,11 +34,11 @@ from nmf_zoo.kernels.hmc.adaptation import (
 from nmf_zoo.kernels.hmc.poisson_rows import NO_CURVE, FactorRows, RowCounts
 from nmf_zoo.structure import Array, Factor, Factorisation, Fixed, GammaPrior, LogLinearGammaPrior
 
-MOST_NONZEROS = 1 << 22  # of trajectories: of more nothing was measured
+MOST_NONZEROS, MOST_CELLS = 1 << 18, 1 << 22  # of trajectories: the table may have one or the other; 67 MB as two grids
 MOST_WEIGHTS = 1 << 20  # of a mask or an exposure by cell: above it, products with it belong to BLAS
 
 
-def is_small(layout: Layout, weights: Weights, runs_hmc: bool) -> bool:
+def is_small(structure: Factorisation, layout: Layout, weights: Weights, runs_hmc: bool) -> bool:
     """Whether sweeps run one after the other in a single call: data of one chunk, and more where trajectories run.
 
     Of weights of another class only the sums are known.
@@ -46,7 +47,8 @@ def is_small(layout: Layout, weights: Weights, runs_hmc: bool) -> bool:
         return False
     matrix = weights.matrix
     stored = 0 if matrix is None else matrix.nnz if isinstance(matrix, sp.csr_array) else matrix.size
-    fits = layout.n_chunks == 1 or (runs_hmc and len(layout.values) <= MOST_NONZEROS)
+    has_room = len(layout.values) <= MOST_NONZEROS or math.prod(structure.shape) <= MOST_CELLS
+    fits = layout.n_chunks == 1 or (runs_hmc and has_room)
     return fits and stored <= MOST_WEIGHTS
 
 
