@@ -150,7 +150,7 @@ class Engine(Registration):
     ahead: Callable[[Factorisation, Any], Sequence[Call]] | None = None
     maximise: bool = False
     is_noisy: bool = False
-    sweep_in_iterations: Callable[[Factorisation], float] = lambda structure: usual_sweep(structure)
+    sweep_in_iterations: Callable[[Factorisation], float] = usual_sweep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Blocks of Gibbs sweeps without Python in between: what the kernels of :mod:`nmf_zoo.kernels.counts.sweeps` need.
 
-For data of one chunk with known hyperparameters; larger data have their sweeps' work spread over threads instead. With
-unknown ones trajectories take one sweep at a time from here, under the values of the moment (:func:`with_priors`).
+For data of one chunk with known hyperparameters, and larger ones where trajectories run; others have their sweeps' work
+spread over threads instead. With unknown ones trajectories take one sweep at a time from here, under the values of the
+moment (:func:`with_priors`).
 """
 
 from __future__ import annotations

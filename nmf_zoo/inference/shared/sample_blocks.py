@@ -71,27 +71,28 @@ class BlockReader:
     def __init__(self) -> None:
         self.held: dict[int, SampleBlock] = {}
         self._thread: ThreadPoolExecutor | None = None
-        self._ahead: tuple[int, Future[SampleBlock]] | None = None
+        self._ahead: tuple[int, Future[Any]] | None = None
 
     def __reduce__(self) -> Any:
         return BlockReader, ()
 
-    def read(self, read: Callable[[int], SampleBlock], numbers: Sequence[int], goes_on: bool) -> Iterator[SampleBlock]:
+    def read(self, read: Callable[[int], T], numbers: Sequence[int], goes_on: bool) -> Iterator[T]:
         """``read(number)`` of each, each while the one before is worked on; of the first, too, where a pass follows."""
+        following = [*numbers[1:], *numbers[:goes_on]]
         self._ask(read, numbers[0])
-        for number, following in zip(numbers, [*numbers[1:], numbers[0]], strict=True):
+        for at, number in enumerate(numbers):
             found = self._found(number)
-            if goes_on or following != numbers[0]:
-                self._ask(read, following)
+            if at < len(following):
+                self._ask(read, following[at])
             yield found
 
-    def _ask(self, read: Callable[[int], SampleBlock], number: int) -> None:
+    def _ask(self, read: Callable[[int], Any], number: int) -> None:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1)
         if self._ahead is None or self._ahead[0] != number:
             self._ahead = number, self._thread.submit(read, number)
 
-    def _found(self, number: int) -> SampleBlock:
+    def _found(self, number: int) -> Any:
         assert self._ahead is not None
         assert self._ahead[0] == number
         waiting, self._ahead = self._ahead[1], None
@@ -222,13 +223,7 @@ def structure_of_samples(structure: Factorisation, block: Data, exposure: Array 
 
 def read_ahead(read: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
     """``read(number)`` of each, each while the one before is worked on."""
-    with ThreadPoolExecutor(1) as reader:
-        waiting = reader.submit(read, numbers[0])
-        for following in numbers[1:]:
-            found = waiting.result()
-            waiting = reader.submit(read, following)
-            yield found
-        yield waiting.result()
+    return BlockReader().read(read, numbers, goes_on=False)
 
 
 class BlockLogJoint(NamedTuple):
