@@ -67,6 +67,7 @@ from nmf_zoo.results.modes import (
     weighed_modes,
 )
 from nmf_zoo.results.posterior import LEADING, only_draws, posterior_group
+from nmf_zoo.results.run_attributes import DISCARDED
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.runtime.stopping import EARLY
 from nmf_zoo.structure import Factorisation
@@ -536,7 +537,8 @@ def longer(attrs: dict[str, Any], n_draws: int) -> str:
     """What to ask for: twice the run that the result tells of, or twice its particles."""
     if is_of_particles(attrs):
         return f" with more particles (engine=nz.SMC(particles={2 * json.loads(attrs['options'])['particles']}))"
-    thin, tune = (int(attrs.get(name, default)) for name, default in (("thin", 1), ("tune", 0)))
-    words = [("draws", max(2 * n_draws * thin, 1000))] + ([("tune", max(2 * tune, 1000))] if tune else [])
+    thin, tune, discarded = (int(attrs.get(name, usual)) for name, usual in (("thin", 1), ("tune", 0), (DISCARDED, 0)))
+    warm_up = [("tune", max(2 * tune, tune + discarded, 1000))] if tune or discarded else []
+    words = [("draws", max(2 * n_draws * thin, 1000)), *warm_up]
     words += [("thin", thin)] if thin > 1 else []  # of draws that were asked for, or that chains went on to
     return f" for longer ({', '.join(f'{name}={n}' for name, n in words)})"

@@ -40,22 +40,34 @@ def modes_of_chains(draws: xr.Dataset) -> list[list[int]] | None:
     return sorted(modes)
 
 
-def what_lacks(draws: xr.Dataset) -> str:
-    """What is wrong with R-hat or effective draws, in words, where more sweeps can mend it; the verdict's limits.
+class Lack(NamedTuple):
+    """What is wrong with draws, in words, "" for nothing, and whether they are of a chain still on its way."""
 
-    "" where nothing is, where there are too few draws to judge, and where chains have settled in different modes, which
-    no number of draws brings together. ``draws`` : invariants, (chain, draw, ...)
+    reason: str
+    is_on_the_way: bool = False
+
+
+def what_lacks(draws: xr.Dataset) -> Lack:
+    """What is wrong with R-hat or effective draws, where more sweeps can mend it; the verdict's limits.
+
+    Nothing where there are too few draws to judge, and where chains have settled in different modes, which no number of
+    draws brings together. ``draws`` : invariants, (chain, draw, ...)
     """
     if not draws.data_vars or draws.sizes["draw"] < FEW_DRAWS:
-        return ""
+        return Lack("")
     rhats, effective = _flat(rhat(draws)), _flat(ess(draws, "bulk"))
     worst = np.max(rhats, initial=0.0, where=~np.isnan(rhats))
     if worst > RHAT_LIMIT:
-        modes = modes_of_chains(draws) if worst > CLEAR_RHAT else None
-        return "" if modes is not None and len(modes) > 1 else f"R-hat is {worst:.3f}, {RHAT_LIMIT} at most is asked"
+        reason = f"R-hat is {worst:.3f}, {RHAT_LIMIT} at most is asked"
+        if worst <= CLEAR_RHAT:
+            return Lack(reason)
+        modes = modes_of_chains(draws)
+        if modes is None:
+            return Lack(f"{reason}, and a chain is still on its way: draws so far are left out", True)
+        return Lack("" if len(modes) > 1 else reason)
     least = np.min(effective, initial=np.inf, where=~np.isnan(effective))
     enough = ESS_LIMIT * draws.sizes["chain"]
-    return f"{int(least)} effective draws, {enough} are asked" if least < enough else ""
+    return Lack(f"{int(least)} effective draws, {enough} are asked" if least < enough else "")
 
 
 def have_settled(draws: xr.Dataset) -> np.ndarray:

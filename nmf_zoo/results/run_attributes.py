@@ -11,6 +11,7 @@ from nmf_zoo import __version__
 from nmf_zoo.structure import Factorisation
 
 MODEL, GRAPH = "model", "model_graph"
+DISCARDED = "discarded"  # sweeps between the warm-up and the draws, of chains that were still on their way
 MOST_TEXT = 8000  # characters of an attribute on the model: files hold attributes of up to 64 kB
 EXPOSURE, MULTIPLIERS = "the exposure", "the multipliers of batches"
 BESIDE_FACTORS = {EXPOSURE: "exposure * (", MULTIPLIERS: ", multipliers="}  # by name, what the declaration says of it

@@ -45,7 +45,8 @@ class SampleRun:
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
     ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
-    on to, as long as ``too_short`` of their traces says why they should; ``executor`` : where steps are made, or None
+    on to, as long as ``too_short`` of their traces says why they should, and whether a chain is still on its way there,
+    so that what all drew by then is left out; ``executor`` : where steps are made, or None
     """
 
     draws: int
@@ -61,7 +62,7 @@ class SampleRun:
     on_step: OnStep | None = None
     max_seconds: float | None = None
     extend: int = 1
-    too_short: Callable[[Traces], str] | None = None
+    too_short: Callable[[Traces], tuple[str, bool]] | None = None
     executor: Any = None
 
     @property
@@ -76,8 +77,8 @@ class SampleRun:
 
     @property
     def written_times(self) -> float:
-        """How often a checkpoint writes them: those that are left out when chains go on stay in its rows."""
-        return 1.0 + 0.5 * (self.extend.bit_length() - 1)
+        """How often a checkpoint writes them, at the most: those that are left out when chains go on stay in its rows."""
+        return float(self.extend.bit_length())
 
     @property
     def kept_warmup(self) -> int:
@@ -150,7 +151,8 @@ def run_chains(
     then come one after the other, each with all cores.
 
     Chains go on together, each time for as many sweeps again. They are then those of a longer run, bit for bit, of
-    which fewer sweeps are kept, so that there are as many draws as before.
+    which fewer sweeps are kept, so that there are as many draws as before: every second, or, from the time on that one
+    was still on its way, those of the latter half.
     """
     traces = traces or Traces(len(starts), run.kept_warmup, run.kept_draws)
     chains = [_Chain(engine, run, result) for result in traces.chains]
@@ -161,38 +163,47 @@ def run_chains(
         part, own = None if checkpoint is None else checkpoint.part(chain), chains[chain]
         if own.saved is None:
             own.begin(problems[chain if alone else 0], starts[chain], part, job)
-        own.lengthen(times)
+        own.lengthen(times, whole)
         return own.finish(job)
 
     steps_of = StepsOf(engine, structure, options)
     with _jobs(run, len(starts), "chain", run.tune + run.draws, steps_of, 1 if alone else None) as jobs:
         problems = [engine.prepare(own, options, jobs.workers) for own in alone or (structure,)]
         numbers, keys = range(len(starts)), [child(key, chain) for chain in range(len(starts))]
-        times = 1
+        times, whole = 1, 0
         ends = list(jobs.run(sample, numbers, keys).values())
         while not jobs.stop and not any(ends) and (longer := _next_round(run, traces)):
-            times, reason = longer
+            times, whole, reason = longer
             jobs.lengthen(run.tune + run.draws * times, reason)
             ends = list(jobs.run(sample, numbers, keys).values())
-        times = max(chain.times for chain in traces.chains)
-        if any(chain.times < times for chain in traces.chains):  # stopped when some had not gone on yet
+        ahead = _ahead(traces)
+        if any(chain.times < ahead.times for chain in traces.chains):  # stopped when some had not gone on yet
             ends.append(jobs.stop.reason)
-            jobs.run(lambda chain, job: chains[chain].lengthen(times), numbers, keys)
+            jobs.run(lambda chain, job: chains[chain].lengthen(ahead.times, ahead.whole), numbers, keys)
     return traces.level(), next(filter(None, ends), "")
 
 
-def _next_round(run: SampleRun, traces: Traces) -> tuple[int, str] | None:
-    """How many times their draws all chains go on to, and why; None where they need not, or may not."""
-    times = [chain.times for chain in traces.chains]
-    if min(times) < max(times):
-        return max(times), "others of this run have"  # a checkpoint had saved some and not yet all
-    if run.too_short is None or 2 * times[0] > run.extend:
+def _next_round(run: SampleRun, traces: Traces) -> tuple[int, int, str] | None:
+    """How many times their draws all chains go on to, as of which time they begin anew, and why.
+
+    None where they need not go on, or may not.
+    """
+    ahead = _ahead(traces)
+    if any(chain.times < ahead.times for chain in traces.chains):
+        return ahead.times, ahead.whole, "others of this run have"  # a checkpoint had saved some and not yet all
+    if run.too_short is None or 2 * ahead.times > run.extend:
         return None
     try:
-        reason = run.too_short(traces)
+        reason, is_on_the_way = run.too_short(traces)
     except KeyboardInterrupt:  # what was asked for is there
         return None
-    return (2 * times[0], reason) if reason else None
+    keeps = not (is_on_the_way or ahead.left_out)
+    return (2 * ahead.times, ahead.whole + keeps, reason) if reason else None
+
+
+def _ahead(traces: Traces) -> ChainResult:
+    """The chain that has gone on most often."""
+    return max(traces.chains, key=lambda chain: chain.times)
 
 
 class _Chain:
@@ -222,10 +233,10 @@ class _Chain:
         if self._done:
             job.report(self._done, "from the checkpoint", total=self._length.total)
 
-    def lengthen(self, times: int) -> None:
+    def lengthen(self, times: int, whole: int) -> None:
         """Make room for so many times the draws. In a thread, where no Ctrl-C comes between two draws that move."""
         while self.result.times < times:
-            (self.result if self.saved is None else self.saved).lengthen()
+            (self.result if self.saved is None else self.saved).lengthen(whole)
 
     def finish(self, job: Job) -> str:
         """Fill the traces to its length; why it ended early, or ""."""
@@ -250,7 +261,7 @@ class _Chain:
         return Sweeps(
             tune=run.tune,
             draws=run.draws * times,
-            thin=run.thin * (times if self.result.draws.thins else 1),
+            thin=run.thin * self.result.every,
             keep_warmup=run.keep_warmup,
             tells_all=run.on_step is not None,
         )

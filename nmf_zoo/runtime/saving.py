@@ -33,13 +33,13 @@ class SavedChain:
         What was saved must look like the fresh state, and like what ``draw`` keeps of it.
         """
         each = dict.fromkeys(self._traces, int)
-        of_traces = {"filled": each, "traces": dict.fromkeys(self._traces, dict), "lengthened": Each(int)}
+        of_traces = {"filled": each, "traces": dict.fromkeys(self._traces, dict), "lengthened": Each(int), "whole": int}
         pattern = {"sweeps": int, **of_traces, "state": Like(fresh)}
         saved = None if self._part is None else self._part.load(pattern)
         if self._part is None or saved is None:
             return 0, fresh
         self._sweeps, self._filled = saved.tree["sweeps"], saved.tree["filled"]
-        lengthened = list(saved.tree["lengthened"])
+        lengthened, whole = list(saved.tree["lengthened"]), saved.tree["whole"]
         with self._part.refused():
             if len(lengthened) > MOST_TIMES:
                 raise Damaged(f"damaged: chains that went on {len(lengthened)} times")
@@ -50,11 +50,11 @@ class SavedChain:
         self._check_room(max([*lengthened, self._filled["draws"]]), times, draws, extend)
         values, stats = draw(fresh)
         for rows in saved.rows(Each(Each(np.ndarray))):
-            self._lengthen(lengthened)
+            self._lengthen(lengthened, whole)
             with self._part.refused():
                 for name, gained in rows.items():
                     self._trace(name).add_rows(gained, values, stats)
-        self._lengthen(lengthened)
+        self._lengthen(lengthened, whole)
         with self._part.refused():
             if lengthened:
                 raise Damaged(f"damaged: chains that went on after {lengthened} draws, and rows of fewer")
@@ -71,17 +71,17 @@ class SavedChain:
             raise InputError("extend", str(extend), f"at least the {times} that the checkpoint has gone on to", DO)
         raise InputError("draws", str(draws), f"as many as when the chains went on, of which {needed} were kept", DO)
 
-    def _lengthen(self, lengthened: list[int]) -> None:
+    def _lengthen(self, lengthened: list[int], whole: int) -> None:
         """Go on as the chain did when it held so many draws."""
         while lengthened and self._chain.draws.filled == lengthened[0]:
             del lengthened[0]
-            self._chain.lengthen()
+            self._chain.lengthen(whole)
 
-    def lengthen(self) -> None:
+    def lengthen(self, whole: int) -> None:
         """Let the chain go on. All that it has drawn is saved by now, or is not going to be."""
         if self._filled["draws"] != self._chain.draws.filled:
             self._part = None
-        self._chain.lengthen()
+        self._chain.lengthen(whole)
         self._filled["draws"] = self._chain.draws.filled
 
     def _trace(self, name: str) -> Any:
@@ -97,7 +97,7 @@ class SavedChain:
         filled = {name: trace.filled for name, trace in self._traces.items()}
         summaries = {name: trace.state() for name, trace in self._traces.items()}
         tree = {"sweeps": sweeps, "state": state, "filled": filled, "traces": summaries}
-        tree["lengthened"] = list(self._chain.lengthened)
+        tree |= {"lengthened": list(self._chain.lengthened), "whole": self._chain.whole}
         if self._part.save(tree, {name: gained for name, gained in rows.items() if gained}):
             self._sweeps, self._filled = sweeps, filled
 

@@ -40,11 +40,11 @@ class TraceArrays:
         """Draws first, ..., stop - 1 of one chain, (stop - first, *variable) each."""
         return {name: array[chain, first:stop] for name, array in self.arrays.items()} if stop > first else {}
 
-    def keep_every_second(self, chain: int, kept: int) -> None:
-        """Move draws 0, 2, 4, ... of one chain to 0, ..., kept - 1: one by one, which takes no memory."""
+    def gather(self, chain: int, first: int, step: int, kept: int) -> None:
+        """Move draws first, first + step, ... of one chain to 0, ..., kept - 1: one by one, which takes no memory."""
         for array in self.arrays.values():
-            for place in range(1, kept):
-                array[chain, place] = array[chain, 2 * place]
+            for place in range(kept):
+                array[chain, place] = array[chain, first + step * place]
 
     def keep(self, chains: Sequence[int], length: int) -> None:
         """Drop all but some chains, and the draws from ``length`` on."""
@@ -61,13 +61,14 @@ class Trace:
     Attributes
     ----------
     length, filled : draws there will be, and draws there are
+    before : draws there were when new ones began to take their places; from ``filled`` on they are still there
     thins : whether it keeps fewer of them when the chain goes on, not more
     """
 
     thins = True
 
     def __init__(self, values: TraceArrays, stats: TraceArrays, chain: int):
-        self.length, self.filled, self.chain = stats.length, 0, chain
+        self.length, self.filled, self.before, self.chain = stats.length, 0, 0, chain
         self._values, self._stats = values, stats
 
     @property
@@ -91,8 +92,24 @@ class Trace:
     def lengthen(self) -> None:
         """Make room for as many sweeps again as there were: keep every second draw."""
         kept = -(-self.filled // 2)
+        self._gather(0, 2, kept)
+
+    def begin_anew(self) -> None:
+        """New draws take the places of those that there are, which are left out when there are as many."""
+        self.before, self.filled = self.filled or self.before, 0
+
+    def go_back(self) -> bool:
+        """To the draws of before, where there are fewer new ones by now."""
+        left = self.before - self.filled
+        if left <= self.filled:
+            return False
+        self._gather(self.filled, 1, left)
+        self.before = 0
+        return True
+
+    def _gather(self, first: int, step: int, kept: int) -> None:
         for rows in (self._values, self._stats):
-            rows.keep_every_second(self.chain, kept)
+            rows.gather(self.chain, first, step, kept)
         self.filled = kept
 
     def rows(self, first: int) -> dict[str, Array]:
@@ -144,7 +161,8 @@ def _draws_like(draw: Mapping[str, Any], n: int) -> dict[str, Like]:
 class ChainResult:
     """What sampling one chain gave, its number, and what is ``left`` of it: what its engine says at the end.
 
-    ``lengthened`` : how many draws there were each time that it went on for as many sweeps again
+    ``lengthened`` : how many draws there were each time that it went on for as many sweeps again; ``whole`` : at how
+    many of these times they were kept. From then on what there was by then is left out each time
     """
 
     number: int
@@ -152,16 +170,37 @@ class ChainResult:
     draws: Trace
     left: Mapping[str, Any] = field(default_factory=dict)
     lengthened: list[int] = field(default_factory=list)
+    whole: int = 0
 
     @property
     def times(self) -> int:
         """How many times the sweeps after the warm-up that were asked for it is on its way to."""
         return 2 ** len(self.lengthened)
 
-    def lengthen(self) -> None:
-        """Make room for as many sweeps again."""
+    @property
+    def left_out(self) -> int:
+        """How many times the sweeps that were asked for are left out: the first half, once it has begun anew."""
+        return self.times // 2 if self.whole < len(self.lengthened) else 0
+
+    @property
+    def every(self) -> int:
+        """Of the sweeps that were to be kept before it went on, every so-many-th is kept by now."""
+        return self.times - self.left_out if self.draws.thins else 1
+
+    def lengthen(self, whole: int) -> None:
+        """Make room for as many sweeps again. What there is stays the first ``whole`` times."""
+        keeps = len(self.lengthened) < whole
         self.lengthened.append(self.draws.filled)
-        self.draws.lengthen()
+        if keeps:
+            self.whole += 1
+            self.draws.lengthen()
+        else:
+            self.draws.begin_anew()
+
+    def go_back(self) -> None:
+        """Where it was stopped soon after it had begun anew, to what there was."""
+        if self.draws.go_back():
+            self.lengthened.pop()
 
 
 class Traces:
@@ -182,11 +221,6 @@ class Traces:
         pairs = zip(traces["warmup"], traces["draws"], strict=True)
         self.chains = [ChainResult(chain, *pair) for chain, pair in enumerate(pairs)]
 
-    @property
-    def every(self) -> int:
-        """Of the sweeps that were to be kept before chains went on, every so-many-th is kept by now."""
-        return self.chains[0].times if self.chains[0].draws.thins else 1
-
     def make_part(self, part: str, n_chains: int, length: int) -> Sequence[Trace]:
         """One trace per chain for a part of the run."""
         values, stats = self.rows[part] = [TraceArrays(n_chains, length), TraceArrays(n_chains, length)]
@@ -194,6 +228,8 @@ class Traces:
 
     def level(self) -> list[ChainResult]:
         """The chains, cut to the same length; those that an interruption left far behind are dropped."""
+        for chain in self.chains:
+            chain.go_back()
         kept = fullest([chain.draws.filled for chain in self.chains])
         for part in self.rows:
             traces: list[Trace] = [getattr(self.chains[chain], part) for chain in kept]
@@ -217,6 +253,8 @@ def fullest(lengths: Sequence[int]) -> list[int]:
 
 # -- moments in the place of the draws -------------------------------------------------------------------------------
 
+BEFORE = "before/"  # of moments of draws that new ones are to replace
+
 
 class MomentTrace(Trace):
     """Running moments of one chain: a row of arrays (chain, 1, *variable) ``mean`` and ``squares``.
@@ -230,7 +268,8 @@ class MomentTrace(Trace):
 
     def __init__(self, mean: TraceArrays, squares: TraceArrays, stats: TraceArrays, chain: int):
         super().__init__(TraceArrays(stats.n_chains, stats.length), stats, chain)
-        self._mean, self._squares, self.added = mean, squares, 0
+        self._rows, self.added = {"mean": mean, "squares": squares}, 0
+        self._of_before: dict[str, Array] = {}  # the moments of the draws of before, as in a state
 
     def extend(self, values: Mapping[str, Array], stats: Mapping[str, Array]) -> None:
         """Add the kept sweeps of a block to the moments, and append their statistics."""
@@ -242,7 +281,7 @@ class MomentTrace(Trace):
 
     def _moments(self, name: str, shape: tuple[int, ...]) -> tuple[Array, Array]:
         """This chain's mean and sum of squares of a variable, 0 before its first draw. Views, contiguous."""
-        mean, squares = (rows.array(name, shape, np.dtype(float))[self.chain] for rows in (self._mean, self._squares))
+        mean, squares = (rows.array(name, shape, np.dtype(float))[self.chain] for rows in self._rows.values())
         if self.added == 0:
             mean[...], squares[...] = 0.0, 0.0
         return mean, squares
@@ -250,25 +289,50 @@ class MomentTrace(Trace):
     def lengthen(self) -> None:
         """There is room: a draw takes only its statistics."""
 
+    def begin_anew(self) -> None:
+        """The moments of before are kept beside the new ones."""
+        if self.filled:
+            self._of_before = {f"{BEFORE}{key}": array.copy() for key, array in self._of_draws().items()}
+        super().begin_anew()
+        self.added = 0
+
+    def go_back(self) -> bool:
+        added = self.before
+        if not super().go_back():
+            return False
+        self._take(self._of_before)
+        self.added = added
+        return True
+
     def state(self) -> dict[str, Array]:
-        """The moments."""
-        mean, squares = (rows.of_chain(self.chain, 0, min(self.added, 1)) for rows in (self._mean, self._squares))
-        return {f"mean/{name}": array for name, array in mean.items()} | {
-            f"squares/{name}": array for name, array in squares.items()
-        }
+        """The moments, and those of before."""
+        return self._of_draws() | self._of_before
+
+    def _of_draws(self) -> dict[str, Array]:
+        of_chain = {kind: rows.of_chain(self.chain, 0, min(self.added, 1)) for kind, rows in self._rows.items()}
+        return {f"{kind}/{name}": array for kind, arrays in of_chain.items() for name, array in arrays.items()}
 
     def in_rows(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}
 
     def restore(self, filled: int, state: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         """Take the moments up again."""
-        like = {name: Like(np.empty((1, *np.shape(value)))) for name, value in values.items() if filled}
-        require(state, {f"{kind}/{name}": like[name] for kind in ("mean", "squares") for name in like}, "the moments")
-        for key, saved in state.items():
-            kind, _, name = key.partition("/")
-            rows = self._mean if kind == "mean" else self._squares
-            rows.array(name, saved.shape[1:], saved.dtype)[self.chain] = saved
+        there_are = ([""] if filled else []) + ([BEFORE] if self.before else [])
+        like = {
+            f"{when}{kind}/{name}": Like(np.empty((1, *np.shape(value))))
+            for when in there_are
+            for kind in self._rows
+            for name, value in values.items()
+        }
+        require(state, like, "the moments")
+        self._of_before = {key: saved for key, saved in state.items() if key.startswith(BEFORE)}
+        self._take({key: saved for key, saved in state.items() if key not in self._of_before})
         super().restore(filled, state, values)
+
+    def _take(self, state: Mapping[str, Array]) -> None:
+        for key, saved in state.items():
+            kind, _, name = key.removeprefix(BEFORE).partition("/")
+            self._rows[kind].array(name, saved.shape[1:], saved.dtype)[self.chain] = saved
 
 
 class MomentTraces(Traces):

@@ -30,7 +30,7 @@ from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
 from nmf_zoo.results.modes import WEIGHS_MODES
-from nmf_zoo.results.run_attributes import model_attributes, run_attributes
+from nmf_zoo.results.run_attributes import DISCARDED, model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import chain_groups, drawn_invariants, finish_store, make_traces
 from nmf_zoo.runtime.arguments import (
     check_counts,
@@ -113,7 +113,10 @@ def sample(
         W H is above 1.01 or one has fewer than 100 effective draws per chain; but not where chains have settled in
         different modes. As many draws are kept: with twice the sweeps every second. They are those of
         ``draws=2000, thin=2, extend=1`` where 1000 and 1 were asked for, bit for bit, and the attributes say so; with
-        ``keep="moments"`` those of more draws. A run that is stopped on the way has half of its draws or more. "auto"
+        ``keep="moments"`` those of more draws. Where R-hat is above 1.05 and a chain is still on its way, what all
+        drew by then is left out, too, as warm-up that was too short, and so it is each time that they go on from there:
+        the draws are then of the latter half (the attribute ``discarded`` says how many sweeps went before them). A run
+        that is stopped on the way has half of its draws or more. "auto"
         is 4, or 16 of a small table, whose cells times components are fewer than 262,144; and 1 below 1,000 draws that
         are kept and without convergence checks. 1 with a ``store``, ``data`` or ``max_seconds``, for ``"nuts"`` and
         ``"smc"``
@@ -236,7 +239,8 @@ def sample(
     usual = usual_extend(structure, run.kept_draws, compute_convergence_checks)
     run = replace(run, extend=check_extend(extend, cant, usual))
     stored = (run.kept_statistics + run.kept_warmup) * chains
-    check_runs("chains", chains, structure, 2.0 if run.keep == "moments" else 0.0, "run fewer")
+    moments = (2.0 if run.extend == 1 else 4.0) if run.keep == "moments" else 0.0  # and those of before
+    check_runs("chains", chains, structure, moments, "run fewer")
     check_space(structure, stored, run, store, copies=1 if is_ours else 2)
     starts = check_initvals(structure, starts_of(initvals, structure, chains), chains)
     beginning, searched = beginnings(initvals, starts, run.search, chosen, structure)
@@ -254,16 +258,17 @@ def sample(
             run = left_of(run, time.perf_counter() - began)
         if isinstance(chosen, WholeSampler):
             groups, stopped = chosen.sample(model, structure, options, run, seed_key(entropy), starts)
-            early, thins = INTERRUPTED if stopped else "", thin
+            early, length = INTERRUPTED if stopped else "", {"thin": thin}
         else:
             run_id = saved.run_id if saved else None
             with make_traces(structure, run, chains, store, {**searched, **data}, run_id) as traces:
                 _, early = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
-                thins = thin * traces.every
+                one = traces.chains[0]
+                length = {"thin": thin * one.every} | ({DISCARDED: draws * one.left_out} if one.left_out else {})
                 groups = chain_groups(structure, traces, ending(early, saved))
         status = ending(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
-        attrs |= {"thin": thins, "tune": tune, **beginning, **model_attributes(structure)}
+        attrs |= {**length, "tune": tune, **beginning, **model_attributes(structure)}
         attrs[WEIGHS_MODES] = "yes" if verdict(replace(structure, imputed=None), chib.METHOD) else "no"
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
         with left_out("the share of cells inside predictive intervals"):

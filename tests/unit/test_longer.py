@@ -1,4 +1,4 @@
-"""Chains that go on: all together, to the draws of a longer run that was thinned, whatever stops them on the way."""
+"""Chains that go on: all together, to the draws of a longer run, thinned or its latter half, whatever stops them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,14 @@ from tests.unit.test_driver import KEY, run_toy, sample_run, sweeps_of, toy
 LENGTH = {"draws": 7, "tune": 4, "keep_warmup": True}
 
 
-def asking(times, reason="more"):
-    """A run that goes on until it has so many times its draws."""
-    return {"extend": 64, "too_short": lambda traces: reason if traces.chains[0].times < times else ""}
+def asking(times, anew=64):
+    """A run that goes on until it has so many times its draws, and is still on its way from ``anew`` times on."""
+
+    def too_short(traces):
+        now = traces.chains[0].times
+        return ("more" if now < times else "", now == anew)
+
+    return {"extend": 64, "too_short": too_short}
 
 
 @pytest.mark.parametrize("thin", [1, 2, 3])
@@ -51,18 +56,34 @@ def test_draws_are_those_of_a_longer_run_that_was_thinned(thin, draws, times):
     assert {chain.times for chain in chains} == {times}
 
 
+@pytest.mark.parametrize(("times", "anew"), [(2, 1), (4, 1), (4, 2), (8, 2)])
+@pytest.mark.parametrize("draws", [1, 6, 7])
+@pytest.mark.parametrize("thin", [1, 2])
+def test_chains_that_were_on_their_way_keep_the_latter_half(thin, draws, times, anew):
+    """Whatever they find later: what they drew by then was no posterior."""
+    longer, _ = run_toy(toy(), draws=draws * times, tune=4, thin=thin * times // 2)
+    chains, early = run_toy(toy(), draws=draws, tune=4, thin=thin, **asking(times, anew))
+    assert not early
+    for chain, other in zip(chains, longer, strict=True):
+        late = np.array(sweeps_of(other.draws)) > 4 + draws * times // 2
+        if late.any():  # of one draw every second may be none
+            np.testing.assert_array_equal(chain.draws.values["v"], other.draws.values["v"][late])
+            assert (chain.times, chain.left_out, chain.every) == (times, times // 2, times // 2)
+        assert chain.draws.filled >= 1
+
+
 def test_no_further_than_it_may():
-    chains, _ = run_toy(toy(), **LENGTH, extend=3, too_short=lambda traces: "more")
+    chains, _ = run_toy(toy(), **LENGTH, extend=3, too_short=lambda traces: ("more", False))
     assert sweeps_of(chains[0].draws) == list(range(5, 19, 2))
 
 
-def moments(checkpoint=None, **options):
+def moments(checkpoint=None, n_chains=3, engine=None, **options):
     run = sample_run(**LENGTH | {"keep_warmup": False, "keep": "moments"} | options)
-    traces = MomentTraces(3, run.kept_warmup, run.kept_statistics)
+    traces = MomentTraces(n_chains, run.kept_warmup, run.kept_statistics)
     opened = open_checkpoint(checkpoint, {}, 1, is_seeded=True) if checkpoint else None
     try:
-        starts = [{"chain": chain} for chain in range(3)]
-        return run_chains(toy(), None, None, run, KEY, starts, traces, opened)[0]
+        starts = [{"chain": chain} for chain in range(n_chains)]
+        return run_chains(engine or toy(), None, None, run, KEY, starts, traces, opened)[0]
     finally:
         if opened is not None:
             opened.close()
@@ -75,6 +96,17 @@ def test_moments_are_those_of_more_draws():
     for chain, other in zip(chains, moments(draws=14), strict=True):
         for name, array in chain.draws.state().items():
             np.testing.assert_array_equal(array, other.draws.state()[name])
+
+
+@pytest.mark.parametrize(("times", "anew", "first"), [(2, 1, 12), (4, 2, 19), (8, 1, 33)])
+def test_moments_of_the_latter_half(times, anew, first):
+    last = 4 + 7 * times
+    drawn = sweeps_of(run_toy(toy(), draws=7 * times, tune=4)[0][0].draws)
+    for chain in moments(**asking(times, anew)):
+        assert chain.draws.stats["sweep"].tolist() == [n for n in drawn if n >= first] == list(range(first, last + 1))
+        found = chain.draws.state()
+        assert found["mean/v"][0, 0] == pytest.approx((first + last) / 2)
+        assert found["squares/v"][0, 0] == pytest.approx(np.var(range(first, last + 1)) * (last + 1 - first))
 
 
 def test_ctrl_c_between_two_rounds_leaves_what_was_asked_for():
@@ -92,6 +124,28 @@ def test_bars_are_as_long_as_the_chains_become():
         assert [task.total for task in watch._bars.tasks] == [30, 30]
         watch.report(0, 20, "from the checkpoint", total=50)
         assert [task.total for task in watch._bars.tasks] == [50, 30]
+
+
+@pytest.mark.parametrize("keep", ["draws", "moments"])
+@pytest.mark.parametrize("new", range(7))
+def test_a_stop_soon_after_they_began_anew_goes_back(new, keep):
+    """New draws take places of those of before, of which half are there until half are new."""
+    calls = iter(range(11 + new))
+
+    def stops(step):
+        return next(calls, None) is None
+
+    how = LENGTH | {"keep_warmup": False} | asking(2, anew=1) | {"on_step": stops}
+    chains = run_toy(toy(), n_chains=1, **how)[0] if keep == "draws" else moments(n_chains=1, **how)
+    (chain,) = chains
+    made = new + 1  # the step that ends it is made
+    expected = range(12, 12 + made) if made >= 4 else range(5 + made, 12)
+    assert chain.draws.stats["sweep"].tolist() == list(expected)
+    assert (chain.times, chain.left_out) == ((2, 1) if made >= 4 else (1, 0))
+    if keep == "moments":
+        assert chain.draws.state()["mean/v"][0, 0] == pytest.approx(np.mean(expected) if made >= 4 else 8.0)
+    else:
+        assert sweeps_of(chain.draws) == list(expected)
 
 
 def test_a_stop_while_going_on_keeps_what_there_is():
@@ -112,9 +166,28 @@ def test_a_stop_while_going_on_keeps_what_there_is():
 # -- from a checkpoint -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("anew", [1, 2, 64])
 @pytest.mark.parametrize("total", range(1, 3 * 32, 7))
-def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total):  # noqa: F811
-    check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | asking(4))
+def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total, anew):  # noqa: F811
+    check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | asking(4, anew))
+
+
+@pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 18, 3))
+def test_moments_of_before_are_in_the_checkpoint(folder, all_the_time, total):  # noqa: F811
+    how = asking(2, anew=1)
+    with pytest.raises(Killed):
+        moments(folder, engine=toy(die_after(total)), **how)
+    calls = iter([])
+    stopped = moments(folder, **how | {"on_step": lambda step: next(calls, None) is None})
+    for chain in stopped:  # of each as much as it has
+        first = 12 if chain.left_out else 5
+        added = range(first, first + chain.draws.added)
+        assert chain.left_out or len(added) == 7
+        assert chain.draws.state()["mean/v"][0, 0] == pytest.approx(np.mean(added))
+    for chain, other in zip(moments(folder, **how), moments(**how), strict=True):
+        assert_same([chain], [other])
+        for name, array in chain.draws.state().items():
+            np.testing.assert_array_equal(array, other.draws.state()[name])
 
 
 def test_after_the_end_the_same_call_makes_no_sweeps_and_more_draws_those_that_are_missing(folder):  # noqa: F811
@@ -172,7 +245,7 @@ def test_chains_that_were_made_up(folder, lengthened, message):  # noqa: F811
     opened = open_checkpoint(folder, {}, 1, is_seeded=True)
     tree = {"sweeps": 2, "filled": {"warmup": 0, "draws": 0}, "traces": {"warmup": {}, "draws": {}}}
     state = {"chain": 0, "sweep": 2, "u": 0.5}
-    assert opened.part(0).save({**tree, "lengthened": lengthened, "state": state}, {})
+    assert opened.part(0).save({**tree, "lengthened": lengthened, "whole": 1, "state": state}, {})
     opened.close()
     with pytest.raises(InputError, match=rf"^checkpoint: got 0.state in .*damaged: .*{message}"):
         run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))
@@ -228,8 +301,17 @@ def followed(means, walk=0.0, n=600, chains=4):
 )
 def test_reasons_to_go_on(draws, reason):
     found = what_lacks(draws)
-    assert bool(found) == bool(reason)
-    assert reason in found
+    assert bool(found.reason) == bool(reason)
+    assert reason in found.reason
+
+
+def test_a_chain_on_its_way_is_told_of():
+    draws = followed([0.0] * 4)
+    moved = draws.assign({name: draws[name] + 5.0 * ((draws.chain == 3) & (draws.draw < 200)) for name in draws})
+    found = what_lacks(moved.assign_coords(draw=draws.draw))
+    assert found.is_on_the_way
+    assert "a chain is still on its way: draws so far are left out" in found.reason
+    assert not what_lacks(moved.isel(draw=slice(200, None))).reason
 
 
 @pytest.fixture(scope="module")

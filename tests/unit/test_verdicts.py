@@ -62,6 +62,7 @@ def test_from_draws(swapped, is_warning):
         ({}, "draws=1000"),
         ({"tune": 800, "thin": 1}, "draws=1000, tune=1600"),
         ({"tune": 1000, "thin": 4}, "draws=4000, tune=2000, thin=4"),
+        ({"tune": 1000, "thin": 4, "discarded": 2000}, "draws=4000, tune=3000, thin=4"),
     ],
 )
 def test_what_to_ask_for(attrs, words):
