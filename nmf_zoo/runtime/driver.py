@@ -77,7 +77,7 @@ class SampleRun:
 
     @property
     def written_times(self) -> float:
-        """How often a checkpoint writes them, at the most: those that are left out when chains go on stay in its rows."""
+        """How often a checkpoint writes them, at most: those that are left out when chains go on stay in its rows."""
         return float(self.extend.bit_length())
 
     @property
@@ -197,7 +197,7 @@ def _next_round(run: SampleRun, traces: Traces) -> tuple[int, int, str] | None:
         reason, is_on_the_way = run.too_short(traces)
     except KeyboardInterrupt:  # what was asked for is there
         return None
-    keeps = not (is_on_the_way or ahead.left_out)
+    keeps = not (is_on_the_way or ahead.discarded)
     return (2 * ahead.times, ahead.whole + keeps, reason) if reason else None
 
 
@@ -234,9 +234,13 @@ class _Chain:
             job.report(self._done, "from the checkpoint", total=self._length.total)
 
     def lengthen(self, times: int, whole: int) -> None:
-        """Make room for so many times the draws. In a thread, where no Ctrl-C comes between two draws that move."""
+        """Make room for so many times the draws; as of the time ``whole``, from 0, what there is is left out.
+
+        In a thread, where no Ctrl-C comes between two draws that move.
+        """
         while self.result.times < times:
-            (self.result if self.saved is None else self.saved).lengthen(whole)
+            stays = len(self.result.lengthened) < whole
+            (self.result if self.saved is None else self.saved).lengthen(None if stays else self._length.draws)
 
     def finish(self, job: Job) -> str:
         """Fill the traces to its length; why it ended early, or ""."""
@@ -257,10 +261,10 @@ class _Chain:
 
     @property
     def _length(self) -> Sweeps:
-        run, times = self._run, self.result.times
+        run = self._run
         return Sweeps(
             tune=run.tune,
-            draws=run.draws * times,
+            draws=self.result.length(run.draws),
             thin=run.thin * self.result.every,
             keep_warmup=run.keep_warmup,
             tells_all=run.on_step is not None,

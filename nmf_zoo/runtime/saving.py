@@ -33,31 +33,34 @@ class SavedChain:
         What was saved must look like the fresh state, and like what ``draw`` keeps of it.
         """
         each = dict.fromkeys(self._traces, int)
-        of_traces = {"filled": each, "traces": dict.fromkeys(self._traces, dict), "lengthened": Each(int), "whole": int}
-        pattern = {"sweeps": int, **of_traces, "state": Like(fresh)}
+        of_traces = {"filled": each, "traces": dict.fromkeys(self._traces, dict)}
+        of_rounds = dict.fromkeys(("lengthened", "discarded"), Each(int))
+        pattern = {"sweeps": int, **of_traces, **of_rounds, "state": Like(fresh)}
         saved = None if self._part is None else self._part.load(pattern)
         if self._part is None or saved is None:
             return 0, fresh
         self._sweeps, self._filled = saved.tree["sweeps"], saved.tree["filled"]
-        lengthened, whole = list(saved.tree["lengthened"]), saved.tree["whole"]
+        own = ChainResult(self._chain.number, self._chain.warmup, self._chain.draws)  # as it was
+        own.lengthened, own.discarded = list(saved.tree["lengthened"]), list(saved.tree["discarded"])
         with self._part.refused():
-            if len(lengthened) > MOST_TIMES:
-                raise Damaged(f"damaged: chains that went on {len(lengthened)} times")
-        times = 2 ** len(lengthened)
-        if self._sweeps > tune + draws * times:
-            expected = f"at least the {-(-(self._sweeps - tune) // times)} that the checkpoint holds"
+            if len(own.lengthened) > MOST_TIMES or own.whole < 0:
+                raise Damaged(f"damaged: chains that went on {len(own.lengthened)} times")
+        if self._sweeps > tune + own.length(draws):
+            drawn = self._sweeps - tune - own.length(0)
+            expected = f"at least the {-(-drawn // own.kept_times)} that the checkpoint holds"
             raise InputError("draws", str(draws), expected, DO)
-        self._check_room(max([*lengthened, self._filled["draws"]]), times, draws, extend)
+        self._check_room(max([*own.lengthened, self._filled["draws"]]), own.times, draws, extend)
         values, stats = draw(fresh)
         for rows in saved.rows(Each(Each(np.ndarray))):
-            self._lengthen(lengthened, whole)
+            self._lengthen_as(own)
             with self._part.refused():
                 for name, gained in rows.items():
                     self._trace(name).add_rows(gained, values, stats)
-        self._lengthen(lengthened, whole)
+        self._lengthen_as(own)
         with self._part.refused():
-            if lengthened:
-                raise Damaged(f"damaged: chains that went on after {lengthened} draws, and rows of fewer")
+            missing = own.lengthened[len(self._chain.lengthened) :]
+            if missing:
+                raise Damaged(f"damaged: chains that went on after {missing} draws, and rows of fewer")
             for name, trace in self._traces.items():
                 trace.restore(self._filled[name], saved.tree["traces"][name], values)
         return self._sweeps, saved.tree["state"]
@@ -71,17 +74,17 @@ class SavedChain:
             raise InputError("extend", str(extend), f"at least the {times} that the checkpoint has gone on to", DO)
         raise InputError("draws", str(draws), f"as many as when the chains went on, of which {needed} were kept", DO)
 
-    def _lengthen(self, lengthened: list[int], whole: int) -> None:
+    def _lengthen_as(self, own: ChainResult) -> None:
         """Go on as the chain did when it held so many draws."""
-        while lengthened and self._chain.draws.filled == lengthened[0]:
-            del lengthened[0]
-            self._chain.lengthen(whole)
+        chain = self._chain
+        while (place := len(chain.lengthened)) < len(own.lengthened) and chain.draws.filled == own.lengthened[place]:
+            chain.lengthen(None if place < own.whole else own.discarded[place - own.whole])
 
-    def lengthen(self, whole: int) -> None:
+    def lengthen(self, discarded: int | None) -> None:
         """Let the chain go on. All that it has drawn is saved by now, or is not going to be."""
         if self._filled["draws"] != self._chain.draws.filled:
             self._part = None
-        self._chain.lengthen(whole)
+        self._chain.lengthen(discarded)
         self._filled["draws"] = self._chain.draws.filled
 
     def _trace(self, name: str) -> Any:
@@ -97,7 +100,7 @@ class SavedChain:
         filled = {name: trace.filled for name, trace in self._traces.items()}
         summaries = {name: trace.state() for name, trace in self._traces.items()}
         tree = {"sweeps": sweeps, "state": state, "filled": filled, "traces": summaries}
-        tree |= {"lengthened": list(self._chain.lengthened), "whole": self._chain.whole}
+        tree |= {"lengthened": list(self._chain.lengthened), "discarded": list(self._chain.discarded)}
         if self._part.save(tree, {name: gained for name, gained in rows.items() if gained}):
             self._sweeps, self._filled = sweeps, filled
 

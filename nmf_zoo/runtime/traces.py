@@ -161,8 +161,8 @@ def _draws_like(draw: Mapping[str, Any], n: int) -> dict[str, Like]:
 class ChainResult:
     """What sampling one chain gave, its number, and what is ``left`` of it: what its engine says at the end.
 
-    ``lengthened`` : how many draws there were each time that it went on for as many sweeps again; ``whole`` : at how
-    many of these times they were kept. From then on what there was by then is left out each time
+    ``lengthened`` : how many draws there were each time that it went on for as many sweeps again. From a time on what
+    there was by then is left out: ``discarded``, how many sweeps after the warm-up these were, each of the last times
     """
 
     number: int
@@ -170,7 +170,7 @@ class ChainResult:
     draws: Trace
     left: Mapping[str, Any] = field(default_factory=dict)
     lengthened: list[int] = field(default_factory=list)
-    whole: int = 0
+    discarded: list[int] = field(default_factory=list)
 
     @property
     def times(self) -> int:
@@ -178,29 +178,37 @@ class ChainResult:
         return 2 ** len(self.lengthened)
 
     @property
-    def left_out(self) -> int:
-        """How many times the sweeps that were asked for are left out: the first half, once it has begun anew."""
-        return self.times // 2 if self.whole < len(self.lengthened) else 0
+    def whole(self) -> int:
+        """How often what there was stayed when it went on."""
+        return len(self.lengthened) - len(self.discarded)
+
+    @property
+    def kept_times(self) -> int:
+        """How many times the sweeps that were asked for are kept: half of them, once it has begun anew."""
+        return self.times // 2 if self.discarded else self.times
 
     @property
     def every(self) -> int:
         """Of the sweeps that were to be kept before it went on, every so-many-th is kept by now."""
-        return self.times - self.left_out if self.draws.thins else 1
+        return self.kept_times if self.draws.thins else 1
 
-    def lengthen(self, whole: int) -> None:
-        """Make room for as many sweeps again. What there is stays the first ``whole`` times."""
-        keeps = len(self.lengthened) < whole
+    def length(self, draws: int) -> int:
+        """Sweeps after the warm-up in all, where so many were asked for."""
+        return draws * self.kept_times + (self.discarded[-1] if self.discarded else 0)
+
+    def lengthen(self, discarded: int | None) -> None:
+        """Make room for as many sweeps again. What there is stays, or, of so many sweeps, is ``discarded``."""
         self.lengthened.append(self.draws.filled)
-        if keeps:
-            self.whole += 1
+        if discarded is None:
             self.draws.lengthen()
         else:
+            self.discarded.append(discarded)
             self.draws.begin_anew()
 
     def go_back(self) -> None:
         """Where it was stopped soon after it had begun anew, to what there was."""
         if self.draws.go_back():
-            self.lengthened.pop()
+            del self.lengthened[-1], self.discarded[-1]
 
 
 class Traces:

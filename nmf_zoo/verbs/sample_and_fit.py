@@ -264,7 +264,7 @@ def sample(
             with make_traces(structure, run, chains, store, {**searched, **data}, run_id) as traces:
                 _, early = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
                 one = traces.chains[0]
-                length = {"thin": thin * one.every} | ({DISCARDED: draws * one.left_out} if one.left_out else {})
+                length = {"thin": thin * one.every} | ({DISCARDED: one.discarded[-1]} if one.discarded else {})
                 groups = chain_groups(structure, traces, ending(early, saved))
         status = ending(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)

@@ -14,6 +14,7 @@ import pytest
 
 import nmf_zoo as nz
 from nmf_zoo import _compat
+from nmf_zoo.diagnostics.modes import Lack
 from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.runtime import cluster, run_one
 from nmf_zoo.runtime.checkpoint import RunFiles
@@ -118,6 +119,7 @@ def test_a_search_leaves_the_same_fits(pool):
 CHAINS = {
     "after a search": {"draws": 30, "tune": 20},
     "going on": {"draws": 30, "tune": 20, "start": "random", "extend": 4},
+    "beginning anew": {"draws": 30, "tune": 20, "start": "random", "extend": 4},
     "with the warm-up": {"draws": 30, "tune": 20, "start": "random", "discard_tuned_samples": False},
     "of particles": {"draws": 20, "engine": nz.SMC(particles=60)},
 }
@@ -126,12 +128,13 @@ CHAINS = {
 @pytest.mark.parametrize("which", CHAINS)
 def test_chains(pool, model, which, monkeypatch):
     """Those that go on thin their draws where these are, between two calls of the executor."""
-    monkeypatch.setattr(sample_and_fit, "what_lacks", lambda *_: "it is asked for")
+    monkeypatch.setattr(sample_and_fit, "what_lacks", lambda *_: Lack("it is asked for", which == "beginning anew"))
     how = {"model": model, "chains": 2, **HOW, **CHAINS[which]}
     here, there = (nz.sample(executor=executor, **how) for executor in (None, pool))
     warmup = ["warmup_posterior"] if which == "with the warm-up" else []
     assert_same_bits(here, there, "posterior", "sample_stats", *warmup)
-    assert here.attrs["thin"] == there.attrs["thin"] == (4 if which == "going on" else 1)
+    assert here.attrs["thin"] == there.attrs["thin"] == {"going on": 4, "beginning anew": 2}.get(which, 1)
+    assert here.attrs.get("discarded", 0) == there.attrs.get("discarded", 0) == 60 * (which == "beginning anew")
 
 
 def test_sweeps_that_come_one_by_one():

@@ -68,7 +68,7 @@ def test_chains_that_were_on_their_way_keep_the_latter_half(thin, draws, times, 
         late = np.array(sweeps_of(other.draws)) > 4 + draws * times // 2
         if late.any():  # of one draw every second may be none
             np.testing.assert_array_equal(chain.draws.values["v"], other.draws.values["v"][late])
-            assert (chain.times, chain.left_out, chain.every) == (times, times // 2, times // 2)
+            assert (chain.times, chain.discarded[-1], chain.every) == (times, draws * times // 2, times // 2)
         assert chain.draws.filled >= 1
 
 
@@ -141,7 +141,7 @@ def test_a_stop_soon_after_they_began_anew_goes_back(new, keep):
     made = new + 1  # the step that ends it is made
     expected = range(12, 12 + made) if made >= 4 else range(5 + made, 12)
     assert chain.draws.stats["sweep"].tolist() == list(expected)
-    assert (chain.times, chain.left_out) == ((2, 1) if made >= 4 else (1, 0))
+    assert (chain.times, chain.discarded) == ((2, [7]) if made >= 4 else (1, []))
     if keep == "moments":
         assert chain.draws.state()["mean/v"][0, 0] == pytest.approx(np.mean(expected) if made >= 4 else 8.0)
     else:
@@ -180,9 +180,9 @@ def test_moments_of_before_are_in_the_checkpoint(folder, all_the_time, total):  
     calls = iter([])
     stopped = moments(folder, **how | {"on_step": lambda step: next(calls, None) is None})
     for chain in stopped:  # of each as much as it has
-        first = 12 if chain.left_out else 5
+        first = 12 if chain.discarded else 5
         added = range(first, first + chain.draws.added)
-        assert chain.left_out or len(added) == 7
+        assert chain.discarded or len(added) == 7
         assert chain.draws.state()["mean/v"][0, 0] == pytest.approx(np.mean(added))
     for chain, other in zip(moments(folder, **how), moments(**how), strict=True):
         assert_same([chain], [other])
@@ -199,6 +199,19 @@ def test_after_the_end_the_same_call_makes_no_sweeps_and_more_draws_those_that_a
     assert_same(more, expected)
     with pytest.raises(InputError, match="draws: got 8; expected at least the 9 that the checkpoint holds"):
         run_saved(toy(), folder, **LENGTH | {"draws": 8}, **asking(2))
+
+
+def test_more_draws_of_chains_that_began_anew(folder):  # noqa: F811
+    """What was left out stays so, and what was kept is kept."""
+    run_saved(toy(), folder, **LENGTH, **asking(2, anew=1))
+    (chain, *_), _ = run_saved(toy(), folder, **LENGTH | {"draws": 9}, **asking(2, anew=1))
+    assert sweeps_of(chain.draws) == list(range(12, 21))
+    assert chain.discarded == [7]
+    (chain, *_), _ = run_saved(toy(), folder, **LENGTH | {"draws": 9}, **asking(4, anew=1))
+    assert sweeps_of(chain.draws) == list(range(21, 39, 2))
+    assert chain.discarded == [7, 16]
+    with pytest.raises(InputError, match="draws: got 8; expected at least the 9 that the checkpoint holds"):
+        run_saved(toy(), folder, **LENGTH | {"draws": 8}, **asking(4))
 
 
 def uneven(folder):  # noqa: F811
@@ -238,14 +251,19 @@ def test_a_stop_of_chains_that_are_not_level(folder, all_the_time, at):  # noqa:
 
 
 @pytest.mark.parametrize(
-    ("lengthened", "message"),
-    [([5], r"went on after \[5\] draws, and rows of fewer"), ([1] * 10**4, "chains that went on 10000 times")],
+    ("lengthened", "discarded", "message"),
+    [
+        ([5], [], r"went on after \[5\] draws, and rows of fewer"),
+        ([5], [7], r"went on after \[5\] draws, and rows of fewer"),
+        ([1] * 10**4, [], "chains that went on 10000 times"),
+        ([], [7], "chains that went on 0 times"),
+    ],
 )
-def test_chains_that_were_made_up(folder, lengthened, message):  # noqa: F811
+def test_chains_that_were_made_up(folder, lengthened, discarded, message):  # noqa: F811
     opened = open_checkpoint(folder, {}, 1, is_seeded=True)
     tree = {"sweeps": 2, "filled": {"warmup": 0, "draws": 0}, "traces": {"warmup": {}, "draws": {}}}
     state = {"chain": 0, "sweep": 2, "u": 0.5}
-    assert opened.part(0).save({**tree, "lengthened": lengthened, "whole": 1, "state": state}, {})
+    assert opened.part(0).save({**tree, "lengthened": lengthened, "discarded": discarded, "state": state}, {})
     opened.close()
     with pytest.raises(InputError, match=rf"^checkpoint: got 0.state in .*damaged: .*{message}"):
         run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))

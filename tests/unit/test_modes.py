@@ -52,7 +52,7 @@ def test_a_chain_that_goes_elsewhere_and_comes_back_is_in_the_mode_of_the_others
         draws["mean"][2, begins : begins + 180, 0] += 4.0
     assert float(rhat(draws)["mean"].max()) > CLEAR_RHAT
     assert modes_of_chains(draws) == [[0, 1, 2, 3]]
-    assert what_lacks(draws).startswith("R-hat")
+    assert what_lacks(draws).reason.startswith("R-hat")
 
 
 def test_a_chain_on_its_way_is_in_no_mode_yet():
