@@ -31,12 +31,9 @@ class SavedArrays(OnDisk):
         self._kept: int | None = None
         self._sums: dict[int, dict[str, int]] = {}
 
-    def put(self, turn: int, number: int, arrays: Arrays) -> None:
-        super().put(turn, number, arrays)
-        self._sums.setdefault(turn, {}).update({f"{number}.{name}": _sum_of(array) for name, array in arrays.items()})
-
     def receipt(self, turn: int, numbers: Sequence[int]) -> Any:
         """Checksums of their arrays, which this process need not keep."""
+        self.flush()
         wanted, sums = set(map(str, numbers)), self._sums[turn]
         return {entry: sums.pop(entry) for entry in list(sums) if entry.partition(".")[0] in wanted}
 
@@ -45,11 +42,11 @@ class SavedArrays(OnDisk):
 
     def drop(self, turn: int) -> None:
         if turn != self._kept:
-            self._sums.pop(turn, None)
             super().drop(turn)
 
     def sums(self, turn: int) -> dict[str, int]:
         """Checksums of the arrays of a turn, which are on the disk from now on."""
+        self.flush()
         for path in (self.folder / str(turn)).glob("*.npy"):
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
@@ -58,7 +55,7 @@ class SavedArrays(OnDisk):
     def keep(self, turn: int) -> None:
         """Let this turn stay, and no other."""
         self._kept = turn
-        for path in self.folder.glob("*"):
+        for path in list(self.folder.glob("*")):
             if path.name != str(turn):
                 self.drop(int(path.name))
 
@@ -77,8 +74,20 @@ class SavedArrays(OnDisk):
 
     def close(self) -> None:
         """Drop what no save needs."""
+        self._end()
         for path in self.folder.glob("*"):
-            self.drop(int(path.name))
+            if int(path.name) != self._kept:
+                self._remove(int(path.name))
+
+    # -- by the thread -------------------------------------------------------------------------------------------------
+
+    def _write(self, turn: int, number: int, arrays: Arrays) -> None:
+        super()._write(turn, number, arrays)
+        self._sums.setdefault(turn, {}).update({f"{number}.{name}": _sum_of(array) for name, array in arrays.items()})
+
+    def _remove(self, turn: int) -> None:
+        self._sums.pop(turn, None)
+        super()._remove(turn)
 
 
 def _sum_of(array: Array) -> int:

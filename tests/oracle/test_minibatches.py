@@ -71,7 +71,7 @@ def test_one_minibatch_has_the_iterates_of_vb(name):
     state, _ = vb_minibatches.step(problem, first, child(KEY, 0))
     (sources,) = problem.data.arrays.get(1, 0, "sources")
     beside = vb_blocks.ENGINE.prepare(with_arrays(structure, InMemory()), options, SERIAL)
-    beside.data.arrays.put(1, 0, {"sources": sources, "mean": sources})
+    beside.data.arrays.put(1, 0, {"sources": sources, "shape": sources, "rate": np.ones((1, K))})
     sums = vb_blocks.VBBlockSums(state.sums.of_W, state.sums.over_samples, 0.0, np.zeros((2, K)))
     whole = vb_blocks.BlockVBState(first.W, 1, sums)
     for number in range(1, 6):

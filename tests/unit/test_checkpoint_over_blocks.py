@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
+import threading
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nmf_zoo as nz
 from nmf_zoo._compat import group
-from nmf_zoo.errors import InputError
+from nmf_zoo.errors import InputError, NotWritten
 from nmf_zoo.inference.shared import sample_blocks
 from nmf_zoo.interfaces.cli import main
+from nmf_zoo.runtime import block_arrays
 from nmf_zoo.runtime import checkpoint as checkpoints
+from nmf_zoo.runtime.block_arrays import OnDisk
 from nmf_zoo.verbs.block_source import CutArray
-from tests.at_once import AtOnce
+from tests.at_once import AtLast, AtOnce
 from tests.forked import Forked
 
 RNG = np.random.default_rng(1)
@@ -74,8 +79,12 @@ class Photographed(CutArray):
 @pytest.mark.parametrize("is_stored", [False, True])
 @pytest.mark.parametrize("name", ENGINES)
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(name, is_stored, tmp_path, monkeypatch):
-    """In steps of three readings, of which a pass has four: before, within and between saves."""
+    """In steps of three readings, of which a pass has four: before, within and between saves.
+
+    With arrays of blocks written as soon as they are there, or as late as may be.
+    """
     monkeypatch.setattr(sample_blocks, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(block_arrays, "ThreadPoolExecutor", AtLast if is_stored else AtOnce)
     engine, (run, copies) = ENGINES[name], (tmp_path / "run", tmp_path / "copies")
     copies.mkdir()
     expected = undisturbed(engine)
@@ -101,6 +110,68 @@ def test_minibatches_go_on_to_the_same_bits(tmp_path):
     assert_same(over(on_step=lambda step: steps.append(step.number), **run), expected)
     assert steps == [*range(6, 13)]
     assert_same(over(**run), expected)
+
+
+@pytest.mark.parametrize("executor", [AtOnce, AtLast])
+def test_arrays_are_those_that_were_put_last(executor, tmp_path, monkeypatch):
+    """Read in advance or not, written already or not: a pass that is made again writes its arrays again."""
+    monkeypatch.setattr(block_arrays, "ThreadPoolExecutor", executor)
+    arrays, values = OnDisk(tmp_path / "arrays"), [np.full(2, float(number)) for number in range(3)]
+    for turn, value in ((1, 0), (1, 1), (2, 2)):
+        arrays.put(turn, 0, {"a": values[value], "b": values[0]})
+        np.testing.assert_array_equal(arrays.get(turn, 0, "a"), [values[value]])
+        arrays.expect(turn, 0)
+    arrays.put(2, 1, {"a": values[1]})
+    np.testing.assert_array_equal(arrays.get(2, 0, "b", "a"), [values[0], values[2]])  # more than was expected
+    assert arrays.names(2) == ["a", "b"]
+    arrays.expect(2, 7)  # in vain
+    arrays.drop(1)
+    for place in ((2, 7), (1, 0)):
+        arrays.flush()
+        with pytest.raises(FileNotFoundError):
+            arrays.get(*place, "a")
+    arrays.close()
+    assert not arrays.folder.exists()
+
+
+def test_what_a_pass_asks_for_is_read_in_advance(tmp_path, monkeypatch):
+    """But for the first look at what is asked for, and at the end."""
+    load, read, computes = OnDisk._load, [], set()
+
+    def watched(self, turn, *where):
+        read.append((turn, threading.get_ident()))
+        return load(self, turn, *where)
+
+    monkeypatch.setattr(OnDisk, "_load", watched)
+    engine, stored = nz.VB(accelerate=None), {"store": tmp_path / "r.zarr"}
+    over(engine=engine, on_step=lambda step: computes.add(threading.get_ident()), **stored)
+    turns = range(1, RUN["max_iter"])
+    assert {thread for turn, thread in read if turn in turns}.isdisjoint(computes)
+    assert [turn for turn, _ in read if turn in turns] == [turn for turn in turns for _ in range(4 * 3)]
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_disk_that_is_full_ends_the_run_at_once(is_saved, tmp_path, monkeypatch):
+    """Of the third pass the second block can't be written; with a checkpoint the same call goes on."""
+    save, steps = np.save, []
+
+    def full(path, array):
+        if Path(path).parent.name == "3" and Path(path).name.startswith(".1."):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(path, array)
+
+    run = {"checkpoint": tmp_path / "run"} if is_saved else {"store": tmp_path / "r.zarr"}
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "save", full)
+        with pytest.raises(NotWritten) as caught:
+            over(on_step=lambda step: steps.append(step.number), **run)
+    assert "the disk is full" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert steps == [1, 2]
+    if is_saved:
+        assert_same(over(**run), undisturbed())
+    else:
+        assert list(tmp_path.iterdir()) == []
 
 
 class Kills(CutArray):
@@ -186,9 +257,9 @@ def changed(path):
 
 
 DAMAGES = {
-    "missing": (lambda path: path.unlink(), "without the array mean of block 1"),
-    "changed": (changed, "damaged: the array mean of block 1"),
-    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-8]), "without the array mean of block 1"),
+    "missing": (lambda path: path.unlink(), "without the array shape of block 1"),
+    "changed": (changed, "damaged: the array shape of block 1"),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-8]), "without the array shape of block 1"),
 }
 
 
@@ -197,7 +268,7 @@ def test_damaged_arrays_are_told(name, tmp_path):
     damage, words = DAMAGES[name]
     over(checkpoint=tmp_path / "run")
     (turn,) = (tmp_path / "run" / "blocks").iterdir()
-    damage(turn / "1.mean.npy")
+    damage(turn / "1.shape.npy")
     with pytest.raises(InputError) as caught:
         over(checkpoint=tmp_path / "run")
     assert words in str(caught.value)

@@ -303,14 +303,11 @@ class EMPass(NamedTuple):
     largest: Array
 
     def __call__(self, problem: BlockEMProblem, block: SampleBlock) -> tuple[EMBlockSums, dict[str, Array]]:
-        arrays, mode, before = problem.data.arrays, problem.options.mode, self.turn - 1
-        old, numerator = arrays.get(before, block.number, "H", "numerator")
+        mode, names = problem.options.mode, ("H", "numerator") + (() if self.push is None else ("led",))
+        old, numerator, *led_before = problem.data.arrays.get(self.turn - 1, block.number, *names)
         denominator = block.cells.weights.over_features(self.led)
         led, residual = update(block.right, mode, old, numerator, denominator, {}, problem.workers, self.largest)
-        new = led
-        if self.push is not None:
-            (led_before,) = arrays.get(before, block.number, "led")
-            new = ahead_by_ratio(led, led_before, self.push)
+        new = led if self.push is None else ahead_by_ratio(led, led_before[0], self.push)
         sums, kept = _look(problem, block, self.W, new, residual)
         return sums, kept if problem.options.accelerate is None else {**kept, "led": led}
 

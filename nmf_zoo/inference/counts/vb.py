@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import repeat
 from typing import Any, Literal, NamedTuple
 
@@ -357,11 +357,19 @@ def moments_at(
     gamma: Gamma, before: GammaApproximation, workers: Workers, free: slice = slice(None)
 ) -> GammaApproximation:
     """q of a factor with its moments, and how far its means are from those before, in its ``free`` columns."""
-    shape, rate = gamma
-    if shape is None:
+    if gamma.shape is None:
         return before
-    if shape.shape[1] < before.mean.shape[1]:
+    if gamma.shape.shape[1] < before.mean.shape[1]:
         return _beside_known(gamma, before, workers, free)
+    q, (steps, tops) = moments_and_changes(gamma, workers, partial(column_changes, before.mean))
+    return q._replace(change=float((steps / np.maximum(tops, SMALLEST_MEAN)).max()))
+
+
+def moments_and_changes(
+    gamma: Gamma, workers: Workers, changes: Callable[[Array, int, int], Array]
+) -> tuple[GammaApproximation, Array]:
+    """q with its moments, and ``changes`` of its mean, as :func:`column_changes` has them of some rows, over all."""
+    shape, rate = gamma
     log_rate = np.log(rate)
     mean, log, geometric = (np.empty_like(shape) for _ in range(3))
 
@@ -371,13 +379,11 @@ def moments_at(
         ones, sums = np.ones(last - first), np.empty((2, mean.shape[1]))
         np.dot(ones, mean[first:last], out=sums[0])
         np.dot(ones, log[first:last], out=sums[1])
-        return own, sums, column_changes(before.mean, mean, first, last)
+        return own, sums, changes(mean, first, last)
 
     bounds = even_bounds(len(shape), min(max(shape.size // SMALL, 1), MOST_CHUNKS))
     owns, sums, largest = zip(*workers.map(fill, bounds[:-1], bounds[1:]), strict=True)
-    steps, tops = reduce(np.maximum, largest)
-    change = float((steps / np.maximum(tops, SMALLEST_MEAN)).max())
-    return GammaApproximation(mean, log, geometric, shape, rate, sum(owns), sum(sums), change)
+    return GammaApproximation(mean, log, geometric, shape, rate, sum(owns), sum(sums)), reduce(np.maximum, largest)
 
 
 def _beside_known(gamma: Gamma, before: GammaApproximation, workers: Workers, free: slice) -> GammaApproximation:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from nmf_zoo.inference.counts.vb import (
     VBInfo,
     ahead,
     divergence,
+    moments_and_changes,
     moments_at,
     point,
     total_mean,
@@ -40,8 +42,8 @@ from nmf_zoo.inference.shared.factor_view import Side
 from nmf_zoo.inference.shared.layout import Logs, likelihood_constant
 from nmf_zoo.inference.shared.sample_blocks import SampleBlock, sums_over_blocks, takes_blocks
 from nmf_zoo.inference.shared.start import RandomRows, start_blocks
+from nmf_zoo.kernels.counts.variational import changes_of_means
 from nmf_zoo.kernels.numerics.momentum import GENTLE
-from nmf_zoo.kernels.numerics.multiplicative import column_changes
 from nmf_zoo.runtime.block_arrays import RESULT
 from nmf_zoo.runtime.engine import CAN_RUN, BlockEngine, Verdict
 from nmf_zoo.runtime.workers import Workers
@@ -157,7 +159,9 @@ class VBBeginning(NamedTuple):
     rows: RandomRows
 
     def __call__(self, problem: CountBlocks, block: SampleBlock) -> tuple[VBBlockSums, dict[str, Array]]:
-        return look(block, self.W, point(self.rows(block.first, block.last)))
+        H = self.rows(block.first, block.last)
+        sums, kept = look(block, self.W, point(H))
+        return sums, {**kept, "shape": H, "rate": np.ones((1, H.shape[1]))}
 
 
 class VBPass(NamedTuple):
@@ -173,14 +177,12 @@ class VBPass(NamedTuple):
     before: Array
 
     def __call__(self, problem: CountBlocks, block: SampleBlock) -> tuple[VBBlockSums, dict[str, Array]]:
-        arrays, turn = problem.data.arrays, self.turn - 1
-        of_H, before = arrays.get(turn, block.number, "sources", "mean")
+        names = ("sources", "shape", "rate") + (() if self.push is None else ("led_shape", "led_rate"))
+        of_H, *law = problem.data.arrays.get(self.turn - 1, block.number, *names)
         led = update(block.right, of_H, weigh_W(block.cells.weights, self.led, self.before, problem.left), {})
-        at = led
-        if self.push is not None:
-            at = ahead(led, Gamma(*arrays.get(turn, block.number, "led_shape", "led_rate")), self.push)
-        H = moments_at(at, GammaApproximation(before, before, None), problem.workers)
-        sums, kept = look(block, self.W, H, column_changes(before, H.mean, 0, len(before)))
+        at = led if self.push is None else ahead(led, Gamma(*law[2:]), self.push)
+        H, changes = moments_and_changes(at, problem.workers, partial(changes_of_means, *law[:2]))
+        sums, kept = look(block, self.W, H, changes)
         kept |= {"shape": H.shape, "rate": H.rate}
         if problem.options.accelerate is not None:
             kept |= {"led_shape": led.shape, "led_rate": led.rate}
@@ -190,7 +192,7 @@ class VBPass(NamedTuple):
 def look(
     block: SampleBlock, W: GammaApproximation, H: GammaApproximation, changes: Array | None = None
 ) -> tuple[VBBlockSums, dict[str, Array]]:
-    """A block's part of the sums at q of W and of its rows of H; of these the mean and the sources.
+    """A block's part of the sums at q of W and of its rows of H; of these the sources.
 
     ``changes`` : of E[h], where there was one before
     """
@@ -201,7 +203,7 @@ def look(
         bound -= divergence(H, *block.right.prior({}))
     changes = np.zeros((2, H.mean.shape[1])) if changes is None else changes
     sums = VBBlockSums(found.of_W, weights.over_samples(H.mean), bound, changes)
-    return sums, {"sources": found.of_H, "mean": H.mean}
+    return sums, {"sources": found.of_H}
 
 
 def finish(problem: CountBlocks, state: BlockVBState, key: np.uint64, draws: int) -> tuple[dict, dict]:
@@ -209,9 +211,9 @@ def finish(problem: CountBlocks, state: BlockVBState, key: np.uint64, draws: int
     structure, data, left = problem.structure, problem.data, problem.left
     name = structure.H.name
     for number in range(data.n_blocks):
-        mean, shape, rate = data.arrays.get(state.turn, number, "mean", "shape", "rate")
+        shape, rate = data.arrays.get(state.turn, number, "shape", "rate")
         of_q = {f"{name}_shape": shape, f"{name}_rate": np.broadcast_to(rate, shape.shape)}
-        data.arrays.put(RESULT, number, {name: mean, **of_q})
+        data.arrays.put(RESULT, number, {name: shape / rate, **of_q})
     data.arrays.drop(state.turn)
     if left.is_fixed:
         return {}, {}

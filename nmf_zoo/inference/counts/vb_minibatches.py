@@ -133,8 +133,7 @@ class LastLook(NamedTuple):
     def __call__(self, problem: CountBlocks, block: SampleBlock) -> tuple[VBBlockSums, dict[str, Array]]:
         (sources,) = problem.data.arrays.get(self.turn - 1, block.number, "sources")
         H = settle(problem, self.W, block, sources)
-        sums, kept = look(block, self.W, H)
-        return sums, {"mean": kept["mean"], "shape": H.shape, "rate": H.rate}
+        return look(block, self.W, H)[0], {"shape": H.shape, "rate": H.rate}
 
 
 # -- one minibatch ---------------------------------------------------------------------------------------------------

@@ -214,12 +214,12 @@ class PowerVBPass(NamedTuple):
     push: float | None
 
     def __call__(self, problem: BlockPowerVBProblem, block: SampleBlock) -> tuple[PowerVBBlockSums, dict[str, Array]]:
-        arrays, own = problem.data.arrays, problem.of(block)
-        turn = self.turn - 1
-        before = GIGApproximation(*arrays.get(turn, block.number, "mean", "harmonic"))
+        own, names = problem.of(block), ("mean", "harmonic") + (() if self.push is None else ("led_rho", "led_tau"))
+        mean, harmonic, *led_before = problem.data.arrays.get(self.turn - 1, block.number, *names)
+        before = GIGApproximation(mean, harmonic)
         led = at = update(block.right, before, look_at_frames(own, self.led, before), {})
         if self.push is not None:
-            at = pushed(led, GIGParameters(*arrays.get(turn, block.number, "led_rho", "led_tau")), self.push)
+            at = pushed(led, GIGParameters(*led_before), self.push)
         H = moments_at(problem.orders[1], at, before, problem.workers)
         sums, fit = look_at_features(own, self.W, H)
         kept = {"mean": H.mean, "harmonic": H.harmonic, "rho": H.rho, "tau": H.tau}

@@ -321,13 +321,14 @@ class SparseSources:
         major, minor = layout.sides(np.ascontiguousarray(W), np.ascontiguousarray(Ht))
         wants_major, wants_minor = layout.sides("W" in sides, "H" in sides)
         rows, of_major = self._pad(minor), np.empty_like(major) if wants_major else None
+        spare: list[Array] = []
 
         def gather_chunk(chunk: int):
-            part = padded_zeros(len(minor), minor.shape[1], self.dtype, APART) if wants_minor else None
+            part = self._sums_like(minor, rows.width, spare) if wants_minor else None
             found = gather(layout, major, rows, chunk, of_major, part)
             return *found, None if part is None else part.values  # padding and all: whole arrays are added faster
 
-        log_mean, lost, of_minor = _add_up(self.workers, gather_chunk, layout.n_chunks)
+        log_mean, lost, of_minor = _add_up(self.workers, gather_chunk, layout.n_chunks, spare)
         of_minor = None if of_minor is None else np.multiply(of_minor[:, : minor.shape[1]], minor, order="C")
         statistics = Statistics(*layout.sides(of_major, of_minor), log_mean)
         return _rescue(statistics, self._cells_lost(major, rows), W, Ht, logs) if lost else statistics
@@ -336,6 +337,13 @@ class SparseSources:
         rows = padded_zeros(len(minor), minor.shape[1], self.dtype)
         rows.values[:, : minor.shape[1]] = require_held(minor, self.dtype)
         return rows
+
+    def _sums_like(self, minor: Array, width: tuple[int, ...], spare: list[Array]) -> Padded:
+        """Where a chunk's sums go, which overwrite what is there: an array that was added, or another."""
+        try:
+            return Padded(spare.pop(), width)
+        except IndexError:
+            return padded_zeros(len(minor), minor.shape[1], self.dtype, APART)
 
     def _cells_lost(self, major: Array, minor: Padded):
         """(rows, columns, x, offset) of the cells that the kernel left out: it computed the same means."""
@@ -440,8 +448,10 @@ def require_held(factor: Array, dtype: np.dtype) -> Array:
     return factor
 
 
-def _add_up(workers: Workers, work: Callable, n_chunks: int) -> tuple[float, float, Array | None]:
-    """Add up (number, number, array or None) over the chunks, in order."""
+def _add_up(
+    workers: Workers, work: Callable, n_chunks: int, spare: list[Array] | None = None
+) -> tuple[float, float, Array | None]:
+    """Add up (number, number, array or None) over the chunks, in order; arrays that were added go to ``spare``."""
     log_mean, lost, total = 0.0, 0.0, None
 
     def add(found: tuple[float, float, Array | None]) -> None:
@@ -451,6 +461,8 @@ def _add_up(workers: Workers, work: Callable, n_chunks: int) -> tuple[float, flo
         lost += chunk_lost
         if part is not None:
             total = part.astype(np.float64, copy=False) if total is None else np.add(total, part, out=total)
+            if spare is not None and total is not part:
+                spare.append(part)
 
     workers.fold(work, range(n_chunks), add)
     return log_mean, lost, total

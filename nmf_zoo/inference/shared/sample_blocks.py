@@ -3,7 +3,8 @@
 Given W the samples are independent. So a pass takes each block's rows of H and its sources, and what W needs of them
 are sums over the blocks. Neighbouring blocks are one of at most `SHARDS` shards; sums are added in the order of the
 blocks within a shard, and in the order of the shards, by whatever processes these are worked on: the bits are the same.
-While one block is worked on the next is read, and beside the last one the first again: two are in memory.
+While one block is worked on the next is read, and beside the last one the first again: two are in memory. So it is with
+the arrays that are kept of a block, which are written meanwhile, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
@@ -140,7 +142,7 @@ class BlockWork(Protocol):
 
     @property
     def turn(self) -> int:
-        """Under which its arrays are kept."""
+        """Under which its arrays are kept; it asks for those of the turn before."""
 
     def __call__(self, problem: Any, block: SampleBlock) -> tuple[Any, dict[str, Array]]:
         """(its part of the sums, arrays to keep)"""
@@ -161,15 +163,20 @@ def shards_of(n_blocks: int) -> list[range]:
 
 def sums_of_shards(problem: BlockProblem, work: BlockWork, shards: Sequence[range]) -> Iterator[Any]:
     """The sums of each shard, by this process."""
-    numbers = [number for shard in shards for number in shard]
+    numbers, arrays = [number for shard in shards for number in shard], problem.data.arrays
     blocks = sample_blocks(problem, numbers)
+    following = [(work.turn - 1, number) for number in numbers[1:]]
+    following += [(work.turn, numbers[0])] if 1 < len(numbers) == problem.data.n_blocks else []
+    expected = iter(following)
     for shard in shards:
         total: Any = None
         for _ in shard:
             block = next(blocks)
+            for place in islice(expected, 1):
+                arrays.expect(*place)
             sums, kept = work(problem, block)
             if kept:
-                problem.data.arrays.put(work.turn, block.number, kept)
+                arrays.put(work.turn, block.number, kept)
             total = sums if total is None else total.plus(sums)
         yield total
 
@@ -227,14 +234,14 @@ def read_ahead(read: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
 
 
 class BlockLogJoint(NamedTuple):
-    """A pass for log p(X, H | W) at rows of H that ``data.arrays`` holds under the name of H."""
+    """A pass for log p(X, H | W) at rows of H that ``data.arrays`` holds under the name of H; it keeps nothing."""
 
     W: Array
     turn: int
 
     def __call__(self, problem: BlockProblem, block: SampleBlock) -> tuple[Total, dict[str, Array]]:
         H = block.structure.H
-        (Ht,) = problem.data.arrays.get(self.turn, block.number, H.name)
+        (Ht,) = problem.data.arrays.get(self.turn - 1, block.number, H.name)
         fit = problem.log_likelihood(block, self.W, Ht)
         return Total(fit + H.log_density(np.ascontiguousarray(Ht.T), {})), {}
 
@@ -250,7 +257,7 @@ class Total(NamedTuple):
 
 def log_joint_in_blocks(problem: BlockProblem, W: Array, turn: int) -> float:
     """log p(X, W, H) at rows of H that ``data.arrays`` holds under the name of H, in a pass of its own."""
-    of_samples = sums_over_blocks(problem, BlockLogJoint(W, turn))
+    of_samples = sums_over_blocks(problem, BlockLogJoint(W, turn + 1))
     return float(problem.structure.W.log_density(W, {}) + of_samples.value)
 
 

@@ -26,6 +26,19 @@ def fill_moments(mean, log, own, shape, rate, log_rate, start, stop):
     return _sum(_cells(own, start, stop))
 
 
+@kernel
+def changes_of_means(shape, rate, mean, start, stop):
+    """As :func:`nmf_zoo.kernels.numerics.multiplicative.column_changes`, where means were shape / rate."""
+    largest = np.zeros((2, mean.shape[1]))
+    for i in range(start, stop):
+        row = i if rate.shape[0] > 1 else 0
+        for k in range(mean.shape[1]):
+            step = abs(mean[i, k] - shape[i, k] / rate[row, k])
+            largest[0, k] = step if step > largest[0, k] else largest[0, k]
+            largest[1, k] = mean[i, k] if mean[i, k] > largest[1, k] else largest[1, k]
+    return largest
+
+
 @spliced
 def _cells(array, start, stop):
     """The cells of some rows as one row: long enough for the SIMD lanes."""
