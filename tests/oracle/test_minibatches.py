@@ -189,7 +189,7 @@ def test_every_sample_is_in_one_minibatch_with_its_own_cells(form):
     problem, generator = vb_minibatches.ENGINE.prepare(structure, options, SERIAL), generator_of(KEY)
     for number, sizes in ((0, [6, 6, 6, 7]), (2, [10])):
         first, last = structure.data.bounds[number : number + 2]
-        found = list(vb_minibatches.minibatches(problem, number, problem.data.read(number), generator))
+        found = list(vb_minibatches.minibatches(problem, number, *problem.data.read(number), generator))
         assert sorted(batch.structure.shape[1] for _, batch in found) == sizes
         samples = np.concatenate([own for own, _ in found])
         np.testing.assert_array_equal(np.sort(samples), np.arange(last - first))
