@@ -1,4 +1,4 @@
-"""Blocks of samples with all that may come with them: exposures, backgrounds, masks, labels, meaning of unlisted cells."""
+"""Blocks of samples with all that may come with them: exposures, backgrounds, masks, labels, what is not listed."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ MASK[0] = True
 EXPOSURE = RNG.gamma(5.0, 0.2, N)
 BACKGROUND = RNG.gamma(5.0, 0.2, (F, 1))
 OF_W = RNG.gamma(1.0, 1.0, (F, K))
+TABLE = np.random.default_rng(2).gamma(1.0, 0.5, (F, N))
 ALL = list(range(N))
 RUN = {"draws": 6, "tune": 4, "chains": 2, "cores": 1, "random_seed": 1, "quiet": True}
 Given = partial(CutSamples, block=17)
@@ -77,6 +78,13 @@ MODELS = {
     "sparse": (CutArray(sp.csc_array(X), 17), gamma, {}, {}),
     "exposure of samples": (Given(sp.csc_array(X), exposure=EXPOSURE), gamma, {"exposure": EXPOSURE[None]}, {}),
     "background": (Given(X), gamma, {"background": BACKGROUND}, {"background": BACKGROUND}),
+    "background of samples": (
+        Given(sp.csc_array(X), exposure=EXPOSURE, background=(BACKGROUND, EXPOSURE[None])),
+        gamma,
+        {"exposure": EXPOSURE[None], "background": (BACKGROUND, EXPOSURE[None])},
+        {},
+    ),
+    "table of backgrounds": (Given(X, background=TABLE), gamma, {"background": TABLE}, {}),
     "mask": (Given(X, mask=MASK), gamma, {"mask": MASK}, {}),
     "known component": (Given(X), gamma, {"known": OF_W[:, :1]}, {"known": OF_W[:, :1]}),
     "hyperparameters": (Given(X), learned, {}, {}),
