@@ -15,6 +15,7 @@ import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
 from nmf_zoo.results import loading
+from nmf_zoo.structure import Outer
 from nmf_zoo.verbs.block_source import CutArray, as_data, as_source
 from tests.cut_samples import CutSamples
 
@@ -111,6 +112,19 @@ def test_one_block_with_a_background_is_the_run_in_memory(engine, form, name):
     one = over(CutSamples(form(X), N, background=background), engine)
     np.testing.assert_array_equal(weights(one), weights(whole))
     np.testing.assert_allclose(objective(one), objective(whole), rtol=1e-13)
+
+
+def test_a_pair_is_never_multiplied_out(monkeypatch):
+    """Of sparse blocks, whatever goes over them."""
+    monkeypatch.setattr(Outer, "table", None)
+    data = Given(sp.csc_array(X), exposure=EXPOSURE, background=BACKGROUNDS["pair"])
+    for engine in ("em", "vb", nz.VB(batch_size=9)):
+        found = over(data, engine, max_iter=2, restarts=2)
+    assert nz.predict(found, declared(), random_seed=1).shape[-2:] == (F, N)
+    nz.fit(model=declared(flat), data=data, engine="mcem", max_iter=2, **RUN)
+    nz.sample(2, tune=1, chains=1, model=declared(), data=data, random_seed=1, quiet=True)
+    held_out, how = nz.Holdout(engine="vb", max_iter=2, tol=0), {"restarts": 1, "random_seed": 1, "quiet": True}
+    nz.select_rank(lambda rank: nz.gamma_nmf(None, rank, shape=(F, 1)), [1], method=held_out, data=data, **how)
 
 
 @pytest.mark.parametrize("name", BACKGROUNDS)
