@@ -74,7 +74,8 @@ class ZarrBlocks:
         self._exposure = self._array(root, "exposure", self.shape[1])[:] if "exposure" in root else None
         self._background = self._open_background(root)
         self.coords = {dim: self._labels(root, dim) for dim in ("feature", "obs") if dim in root}
-        size = samples_of_block(self.shape, stored) if block is None else block
+        cells = self.shape[0] * self.shape[1] if TABLE in self._background else stored  # what is read for a block
+        size = samples_of_block(self.shape, cells) if block is None else block
         self.bounds = bounds_of(self.shape[1], size)
 
     def __reduce__(self) -> Any:
