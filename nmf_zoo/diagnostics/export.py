@@ -21,7 +21,7 @@ from nmf_zoo.results.factor_draws import factor_dims
 from nmf_zoo.results.posterior import LEADING, check_labels, draws_or_means, variable_of
 from nmf_zoo.results.run_attributes import EXPOSURE, MULTIPLIERS, beside_factors, where_they_are_one
 from nmf_zoo.structure import Array, Multipliers
-from nmf_zoo.structure.offsets import Listed, Offset, Outer, offset_table, sides_of
+from nmf_zoo.structure.offsets import Offset, Outer, offset_table, sides_of
 
 FORMATS = ("csv", "parquet")
 README = "README.md"
@@ -281,7 +281,7 @@ def _scale_of(model: Any, idata: Any, weights: str, activations: str) -> _Scale:
     for factor in present:
         variable_of(group, structure, factor.name, factor.variable_shape)
     check_labels(group, structure, [factor.name for factor in present])
-    if isinstance(exposure, Listed):
+    if not isinstance(exposure, np.ndarray | Outer | None):
         raise InputError("model", "an exposure of listed cells alone", "one of all cells", "leave the model out")
     is_turned, multipliers, of_batch = names != (weights, activations), structure.likelihood.of_batches, None
     if multipliers is not None:

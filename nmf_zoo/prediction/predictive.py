@@ -13,7 +13,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.options import names_checked
 from nmf_zoo.reading import read
-from nmf_zoo.results.block_store import as_fitted
+from nmf_zoo.results.block_store import as_fitted, require_offsets
 from nmf_zoo.results.posterior import (
     LEADING,
     Draw,
@@ -62,7 +62,7 @@ def predict(
     likelihood, also where the data were real-valued: 64-bit integers, so that means above 2^62 are refused; of others,
     means above 1.8e308.
     """
-    structure = as_fitted(read(model), idata)
+    structure = require_offsets(as_fitted(read(model), idata), idata)
     if cells is not None:
         if features is not None or samples is not None:
             raise InputError("cells", "cells with features or samples", "one way to choose", "drop one of them")
@@ -100,7 +100,7 @@ def predict_blocks(
     [2, 1]
     """
     check_counts(width=(width, 1))
-    structure = as_fitted(read(model), idata)
+    structure = require_offsets(as_fitted(read(model), idata), idata)
     posterior = open_posterior(idata, structure, n_draws)
     rows, cols = _grid(structure, features, samples)
     key = seed_key(entropy_of(random_seed))

@@ -18,6 +18,7 @@ from nmf_zoo.structure import (
     Factorisation,
     Fixed,
     Flat,
+    InBlocks,
     KnownAtCells,
     KnownComponents,
     Multipliers,
@@ -149,8 +150,9 @@ def offset_text(offset: Offset) -> str:
     if isinstance(offset, np.ndarray):
         return array_text(offset)
     low, high = offset.ends()
-    if isinstance(offset, Outer):
-        return f"column times row, {' x '.join(map(str, offset.shape))} in [{low:g}, {high:g}]"
+    if isinstance(offset, Outer | InBlocks):
+        form = "column times row," if isinstance(offset, Outer) else "array"
+        return f"{form} {' x '.join(map(str, offset.shape))} in [{low:g}, {high:g}]"
     return f"of the {len(offset.values):,} listed cells, in [{low:g}, {high:g}]"
 
 

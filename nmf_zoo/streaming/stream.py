@@ -193,6 +193,12 @@ def _learn(stream: Stream, structure: Factorisation, source: BlockSource, passes
             generator.shuffle(blocks)
         for found in read_ahead(source.read, blocks.tolist()):
             samples = found if isinstance(found, Samples) else Samples(found)
+            if samples.background is not None:
+                got, do = (
+                    f"a background of samples, with {stream._engine.name!r}",
+                    "or nz.fit(data=...), which takes it",
+                )
+                raise InputError("data", got, "none: a stream takes one that all columns share", do)
             if generator is not None:
                 samples = samples.in_order(generator.permutation(samples.X.shape[1]))
             stream.update(samples.X, mask=samples.mask, observed=samples.observed, exposure=samples.exposure)

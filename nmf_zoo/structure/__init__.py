@@ -52,15 +52,20 @@ from nmf_zoo.structure.likelihoods import (
 )
 from nmf_zoo.structure.multipliers import Multipliers, UnknownOfBatches
 from nmf_zoo.structure.offsets import (
+    InBlocks,
     Listed,
     Offset,
+    OffsetsOfSamples,
     Outer,
     ends_of,
+    of_sides,
     offset_at,
     offset_table,
     scaled_offset,
     shared_column,
+    side_by_side,
     sides_of,
+    total_of,
 )
 from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, PartlyKnown, Unknown
 from nmf_zoo.structure.spans import even_bounds, slices, spans
@@ -90,6 +95,7 @@ __all__ = [
     "HalfNormalPrior",
     "HyperPrior",
     "Imputed",
+    "InBlocks",
     "InverseGammaPrior",
     "Known",
     "KnownAtCells",
@@ -102,6 +108,7 @@ __all__ = [
     "NegativeBinomial",
     "Normal",
     "Offset",
+    "OffsetsOfSamples",
     "Outer",
     "Parameter",
     "PartlyKnown",
@@ -118,11 +125,14 @@ __all__ = [
     "is_rising",
     "is_shared",
     "log_factorial",
+    "of_sides",
     "offset_at",
     "offset_table",
     "scaled_offset",
     "shared_column",
+    "side_by_side",
     "sides_of",
     "slices",
     "spans",
+    "total_of",
 ]

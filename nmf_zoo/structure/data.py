@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nmf_zoo.structure.offsets import OffsetsOfSamples
 from nmf_zoo.structure.parameters import Array
 
 
@@ -75,8 +76,8 @@ class Blocked:
     ----------
     bounds : (blocks + 1,) int64, block b holds the samples from bounds[b] to bounds[b + 1]
     n_features : F
-    read : number of a block -> its data, (F, n)
-    exposure : (N,) of the samples, or None
+    read : number of a block -> (its data, (F, n); what came with its samples)
+    offsets : what came with all samples, of which a background may be InBlocks
     observed : (blocks,) cells of each block that are not missing
     non_zero : cells that are not zero
     is_integer : all observed values are integers
@@ -92,8 +93,8 @@ class Blocked:
 
     bounds: Array
     n_features: int
-    read: Callable[[int], Data]
-    exposure: Array | None
+    read: Callable[[int], tuple[Data, OffsetsOfSamples]]
+    offsets: OffsetsOfSamples
     observed: Array
     non_zero: int
     is_integer: bool

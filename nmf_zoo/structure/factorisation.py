@@ -14,7 +14,7 @@ from nmf_zoo.structure.data import Blocked, Cells, Data, Dense, Imputed
 from nmf_zoo.structure.factors import Factor, LogLinearGammaPrior
 from nmf_zoo.structure.likelihoods import Likelihood, log_factorial
 from nmf_zoo.structure.multipliers import Multipliers
-from nmf_zoo.structure.offsets import Listed, Outer, offset_at, offset_table, sides_of
+from nmf_zoo.structure.offsets import Outer, offset_at, offset_table, sides_of, total_of
 from nmf_zoo.structure.parameters import Array, Unknown
 from nmf_zoo.structure.spans import slices
 
@@ -132,7 +132,7 @@ class Factorisation:
         background, exposure = self.likelihood.background, self.likelihood.exposure
         if background is None:
             return None
-        if isinstance(background, Outer | Listed) or isinstance(exposure, Outer | Listed):
+        if not (isinstance(background, np.ndarray) and isinstance(exposure, np.ndarray | None)):
             return self.background_table() / self.exposure_table()
         return np.broadcast_to(background / (1.0 if exposure is None else exposure), self.shape)
 
@@ -168,7 +168,7 @@ class Factorisation:
             if 1 not in exposure.shape:
                 return sum(float(np.sum(self.mean_of(W, H, columns))) for columns in self.column_blocks())
             W, H = (W * exposure, H) if exposure.shape[1] == 1 else (W, H * exposure)
-        background = 0.0 if self.likelihood.background is None else float(np.sum(self.background_table()))
+        background = 0.0 if self.likelihood.background is None else total_of(self.likelihood.background, self.shape)
         return background + float(W.sum(axis=0) @ H.sum(axis=1))
 
     def _total_of_batches(self, multipliers: Multipliers, W: Array, H: Array, values: Mapping[str, Array]) -> float:

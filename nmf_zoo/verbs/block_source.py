@@ -32,11 +32,29 @@ from nmf_zoo.inference.shared.sample_blocks import read_ahead, structure_of_samp
 from nmf_zoo.inference.shared.start import typical_totals
 from nmf_zoo.labels import are_counted, writable_labels
 from nmf_zoo.models.matrices import COLUMNS, ROWS, as_numbers, check_same_labels, read_along, read_labels
+from nmf_zoo.models.observed import Observed
+from nmf_zoo.models.offsets import OuterProduct, PerCell, check_offset, is_pair
 from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.arguments import check_possible
 from nmf_zoo.runtime.engine import BlockEngine
 from nmf_zoo.sparse import by_sample, read_sparse, require_listed
-from nmf_zoo.structure import Array, Blocked, Cells, Data, Dense, Factorisation, slices
+from nmf_zoo.structure import (
+    Array,
+    Blocked,
+    Cells,
+    Data,
+    Dense,
+    Factorisation,
+    InBlocks,
+    Listed,
+    Offset,
+    OffsetsOfSamples,
+    Outer,
+    ends_of,
+    of_sides,
+    sides_of,
+    slices,
+)
 
 BLOCK_CELLS = 1 << 21  # stored cells of a block that is cut here: arrays below 32 MiB, whose pages glibc hands on
 MEMBERS = ("shape", "bounds", "read")
@@ -54,18 +72,47 @@ class Samples(NamedTuple):
     exposure : (n,) what multiplies the means of each sample, or None
     mask : (features, n) bool, True = observed; of a dense X, or None
     observed : "stored" when of a sparse X only stored cells were observed; None when the others are zeros
+    background : what is added to the means, >= 0, or None: an array that broadcasts to (features, n); a pair of one
+        number per feature, (features, 1), and one per sample, (n,) or (1, n), whose product is never made dense; with
+        ``observed="stored"`` also a sparse matrix like X, of its stored cells
+
+    Examples
+    --------
+    >>> import numpy as np, nmf_zoo as nz
+    >>> noise, seconds = np.array([[0.1], [0.0], [0.4]]), np.array([1.0, 2.0, 1.0, 5.0])
+    >>> nz.check(nz.gamma_nmf(None, 2, shape=(3, 1)), data=nz.Samples(np.ones((3, 4)), background=(noise, seconds)))
     """
 
     X: Any
     exposure: Any = None
     mask: Any = None
     observed: str | None = None
+    background: Any = None
 
     def in_order(self, order: Array) -> Samples:
         """The same samples in another order."""
         X = sp.csc_array(self.X) if sp.issparse(self.X) else self.X
         exposure = None if self.exposure is None else np.asarray(self.exposure)[order]
-        return Samples(X[:, order], exposure, None if self.mask is None else self.mask[:, order], self.observed)
+        mask = None if self.mask is None else self.mask[:, order]
+        return Samples(X[:, order], exposure, mask, self.observed, _background_in_order(self.background, order))
+
+
+def features_in_order(background: Any, order: Array | list[int]) -> Any:
+    """A background, as :class:`Samples` has it, with its features in another order."""
+    if is_pair(background):
+        return background[0][order], background[1]
+    if sp.issparse(background):
+        return sp.csr_array(background)[order]
+    return background if background is None or np.ndim(background) < 2 or len(background) == 1 else background[order]
+
+
+def _background_in_order(given: Any, order: Array) -> Any:
+    if is_pair(given):
+        return given[0], np.atleast_2d(given[1])[:, order]
+    if given is None or sp.issparse(given):
+        return None if given is None else sp.csc_array(given)[:, order]
+    table = np.atleast_2d(given)
+    return table if table.shape[1] == 1 else table[:, order]
 
 
 class BlockSource(Protocol):
@@ -182,7 +229,7 @@ def blocked(structure: Factorisation, source: BlockSource) -> Blocked:
         bounds=bounds,
         n_features=n_features,
         read=ReadData(source),
-        exposure=None,
+        offsets=OffsetsOfSamples(),
         observed=none,
         non_zero=0,
         is_integer=False,
@@ -194,12 +241,12 @@ def blocked(structure: Factorisation, source: BlockSource) -> Blocked:
 
 @dataclass(frozen=True)
 class ReadData:
-    """The number of a block -> its cells."""
+    """The number of a block -> its cells, and what came with its samples."""
 
     source: BlockSource
 
-    def __call__(self, number: int) -> Data:
-        return as_data(self.source, number)[0]
+    def __call__(self, number: int) -> tuple[Data, OffsetsOfSamples]:
+        return as_data(self.source, number)
 
 
 class FeatureLabels:
@@ -223,18 +270,25 @@ class FeatureLabels:
         check_same_labels(name, {ROWS: labels}, {ROWS: self.own}, "the model")
 
 
-def as_data(source: BlockSource, number: int, labels: FeatureLabels | None = None) -> tuple[Data, Array | None]:
-    """(the cells of a block, the exposures of its samples); a table with labels must have these ``labels``."""
+def as_data(source: BlockSource, number: int, labels: FeatureLabels | None = None) -> tuple[Data, OffsetsOfSamples]:
+    """(the cells of a block, what came with its samples); a table with labels must have these ``labels``."""
     with ONE_AT_A_TIME:
         found = source.read(number)
     samples = found if isinstance(found, Samples) else Samples(found)
     shape = source.shape[0], int(source.bounds[number + 1] - source.bounds[number])
     if np.shape(samples.X) != shape:
         raise InputError(f"data.read({number})", f"a table of shape {np.shape(samples.X)}", f"{shape}")
-    if any(isinstance(part, pd.DataFrame | pd.Series | xr.DataArray) for part in samples):
+    if any(
+        isinstance(part, pd.DataFrame | pd.Series | xr.DataArray) for part in (*samples, *_parts_of_background(samples))
+    ):
         _check_labels(samples, source, number, FeatureLabels() if labels is None else labels)
     data = _listed(samples, shape, number) if sp.issparse(samples.X) else _dense(samples, number)
-    return data, None if samples.exposure is None else _exposure(samples.exposure, shape[1], number)
+    exposure = None if samples.exposure is None else _exposure(samples.exposure, shape[1], number)
+    return data, OffsetsOfSamples(exposure, _background(samples.background, data, number))
+
+
+def _parts_of_background(samples: Samples) -> tuple[Any, ...]:
+    return samples.background if is_pair(samples.background) else (samples.background,)
 
 
 def _check_labels(samples: Samples, source: BlockSource, number: int, labels: FeatureLabels) -> None:
@@ -247,6 +301,9 @@ def _check_labels(samples: Samples, source: BlockSource, number: int, labels: Fe
     labels.hold(name, of_table)
     for part, dims in ((samples.exposure, (COLUMNS,)), (samples.mask, (ROWS, COLUMNS))):
         check_same_labels(name, read_along(part, dims)[1], own | of_table)
+    for part in _parts_of_background(samples):
+        found = {dim: its for dim, its in read_along(part, (ROWS, COLUMNS))[1].items() if len(its) > 1}
+        check_same_labels(f"{name}, background", found, own | of_table)
 
 
 def _listed(samples: Samples, shape: tuple[int, int], number: int) -> Cells:
@@ -282,6 +339,92 @@ def _exposure(given: Any, n: int, number: int) -> Array:
     return found
 
 
+def _background(given: Any, data: Data, number: int) -> Offset | None:
+    """As a model in memory takes it."""
+    is_listed = isinstance(data, Cells)
+    cells = (data.rows, data.cols) if isinstance(data, Cells) else None
+    seen = Observed(values=data.values, cells=cells, is_sparse=is_listed, is_complete=data.is_complete)
+    name = f"data.read({number}), background"
+    found = check_offset(name, given, data.shape, {}, seen, positive=False)
+    if isinstance(found, OuterProduct):
+        return Outer(of_features=found.of_features, of_samples=found.of_samples)
+    if isinstance(found, PerCell):
+        assert isinstance(data, Cells)
+        listed = {"rows": data.rows, "cols": data.cols, "values": found.values}
+        return Listed(**listed, shape=data.shape, elsewhere=0.0)
+    return None if found is None else np.atleast_2d(found)
+
+
+def as_given(background: Offset | None) -> Any:
+    """A background of samples as :class:`Samples` takes it."""
+    if isinstance(background, Outer):
+        return background.of_features, background.of_samples
+    if isinstance(background, Listed):
+        return sp.csc_array((background.values, (background.rows, background.cols)), shape=background.shape)
+    return background
+
+
+def require_once(structure: Factorisation, offsets: OffsetsOfSamples) -> None:
+    """Refuse what came with samples beside the same of the model."""
+    for name, of_samples, do in (
+        ("exposure", offsets.exposure, "multiply them"),
+        ("background", offsets.background, "add them up"),
+    ):
+        if of_samples is not None and getattr(structure.likelihood, name) is not None:
+            raise InputError("data", f"{name}s of samples beside those of the model", "one of both", do)
+
+
+class GatheredOffsets:
+    """What came with the samples of all blocks, one block after the other; of backgrounds what is small is held."""
+
+    def __init__(self, source: BlockSource):
+        self._source = source
+        self._first = OffsetsOfSamples()
+        self._exposures: list[Array] = []
+        self._ends: list[tuple[float, float]] = []
+        self._is_listed = False
+        self._sides: list[Outer] | None = []  # None where numbers of features differ between blocks, or between cells
+
+    def add(self, number: int, found: OffsetsOfSamples) -> None:
+        """Refuse exposures or backgrounds of some blocks only."""
+        self._first = self._first if number else found
+        for name, own, first in zip(OffsetsOfSamples._fields, found, self._first, strict=True):
+            if (own is None) != (first is None):
+                got, expected = f"{name}s of some blocks only", f"{name}s of all or of none"
+                raise InputError(f"data.read({number})", got, expected)
+        self._exposures += [] if found.exposure is None else [found.exposure]
+        if found.background is not None:
+            self._ends.append(ends_of(found.background))
+            self._is_listed |= isinstance(found.background, Listed)
+            self._sides = None if self._sides is None else self._with(self._sides, sides_of(found.background))
+
+    def _with(self, before: list[Outer], sides: Outer | None) -> list[Outer] | None:
+        """The numbers of features are held once."""
+        if sides is None or (before and not np.array_equal(before[0].of_features, sides.of_features)):
+            return None
+        of_features = before[0].of_features if before else sides.of_features.copy()
+        return [*before, Outer(of_features=of_features, of_samples=sides.of_samples.copy())]
+
+    def all(self) -> OffsetsOfSamples:
+        """Of all samples, in one."""
+        exposure = np.concatenate(self._exposures) if self._exposures else None
+        return OffsetsOfSamples(exposure, self._background() if self._ends else None)
+
+    def _background(self) -> Offset:
+        bounds = np.asarray(self._source.bounds, dtype=np.int64)
+        found = None if self._sides is None else of_sides(self._sides, np.diff(bounds).tolist())
+        if found is not None:
+            return found
+        low, high = np.array(self._ends).T
+        return InBlocks(
+            bounds=bounds,
+            n_features=self._source.shape[0],
+            read=ReadData(self._source),
+            span=(float(low.min()), float(high.max())),
+            is_listed=self._is_listed,
+        )
+
+
 # -- what is checked once --------------------------------------------------------------------------------------------
 
 
@@ -294,23 +437,20 @@ def survey(
     with_digests: bool = False,
 ) -> Blocked:
     """``structure.data`` with all that a pass over it tells; each block is held against what the engine takes."""
-    digests, tallies = [], []
-    exposures: list[Array] = []
+    digests, tallies, gathered = [], [], GatheredOffsets(source)
     constants, at_data, totals = [], [], np.zeros(2)
     observed, non_zero, is_integer = [], 0, True
     numbers = range(len(source.bounds) - 1)
-    for number, (data, exposure) in enumerate(read_ahead(lambda n: as_data(source, n, labels), numbers)):
-        if exposure is not None and structure.likelihood.exposure is not None:
-            raise InputError("data", "exposures of samples beside those of the model", "one of both", "multiply them")
-        if (exposure is None) != (not exposures) and number:
-            raise InputError(f"data.read({number})", "exposures of some blocks only", "exposures of all or of none")
-        block = structure_of_samples(structure, data, exposure)
+    for number, (data, offsets) in enumerate(read_ahead(lambda n: as_data(source, n, labels), numbers)):
+        require_once(structure, offsets)
+        gathered.add(number, offsets)
+        block = structure_of_samples(structure, data, offsets)
         check_values(block, int(source.bounds[number]))
         check_possible(block)
         can_run = engine.takes_block(block, options)
         if not can_run:
             raise UnsupportedModel(f"engine {engine.name!r} can't run block {number} of data: {can_run.reason}")
-        digests += [_digest_of(data)] if with_digests else []
+        digests += [_digest_of(data, offsets.background)] if with_digests else []
         constants.append(engine.constant(block))
         at_data += [] if engine.at_data is None else [engine.at_data(block)]
         tallies += [] if engine.tally is None else [engine.tally(block)]
@@ -319,12 +459,11 @@ def survey(
         non_zero += int(np.count_nonzero(values))
         is_integer &= block.is_integer
         totals += typical_totals(block)
-        exposures += [] if exposure is None else [exposure]
     if not totals[0] > 0:
         raise InputError("data", "no positive cell", "at least one: of zeros there is nothing to learn")
     return replace(
         cast(Blocked, structure.data),
-        exposure=np.concatenate(exposures) if exposures else None,
+        offsets=gathered.all(),
         observed=np.array(observed),
         non_zero=non_zero,
         is_integer=is_integer,
@@ -336,13 +475,22 @@ def survey(
     )
 
 
-def _digest_of(data: Data) -> int:
-    """Of all cells of a block, and of which there are."""
+def _digest_of(data: Data, background: Offset | None) -> int:
+    """Of all cells of a block, of which there are, and of its background; of exposures a checkpoint holds all."""
     listed = (data.rows, data.cols) if isinstance(data, Cells) else (data.mask,)
     found = blake2b(repr((data.shape, data.is_complete)).encode(), digest_size=8)
-    for array in (data.values, *listed):
+    added = () if background is None else _numbers_of(background)
+    found.update(repr([array.shape for array in added]).encode() if added else b"")
+    for array in (data.values, *listed, *added):
         found.update(b"" if array is None else np.ascontiguousarray(array).data.cast("B"))
     return int.from_bytes(found.digest(), "little")
+
+
+def _numbers_of(background: Offset) -> tuple[Array, ...]:
+    """Of listed cells in the order of these."""
+    if isinstance(background, Outer):
+        return background.of_features, background.of_samples
+    return (background.values if isinstance(background, Listed) else np.asarray(background),)
 
 
 def check_values(block: Factorisation, first: int) -> None:

@@ -6,14 +6,15 @@ sample::
 
     log p(W) + sum_n [log p(h_n) + sum of observed f of log p(x_fn | W, e_n h_n)]
 
-An exposure e of a sample is not in the model: it multiplies the mean without its background, as it multiplies h.
+An exposure e of a sample is not in the model: it multiplies the mean without its background, as it multiplies h. Nor is
+a background of samples, which is added to what the model has for the mean of X.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -26,9 +27,22 @@ from nmf_zoo.reading import check as check_declared
 from nmf_zoo.reading import read
 from nmf_zoo.reading.check import UNCOMPILED, CheckFailed, random_points, tolerance
 from nmf_zoo.runtime.arguments import check_counts, check_possible
-from nmf_zoo.structure import Array, Data, Dense, Factorisation, GammaPrior, InverseGammaPrior
-from nmf_zoo.verbs.block_source import Samples, as_data, as_source, blocked, check_values
+from nmf_zoo.structure import (
+    Array,
+    Data,
+    Dense,
+    Exponential,
+    Factorisation,
+    GammaPrior,
+    InverseGammaPrior,
+    OffsetsOfSamples,
+    Poisson,
+    offset_table,
+)
+from nmf_zoo.verbs.block_source import Samples, as_data, as_source, blocked, check_values, require_once
 
+BACKGROUND = "background of the samples"  # by this name PyMC's density takes it
+LAST_IS_MEAN = Poisson, Exponential  # PyMC's random variables of these laws have it as their last input
 MOST = 50  # samples of a block that are looked at: PyMC's model is evaluated for each
 
 
@@ -70,12 +84,14 @@ def check(
         return
     check_counts(n=(n, 1))
     own = read(model) if structure is None else structure
-    block, exposure = _samples_of(own, data)
-    compared = structure_of_samples(own, block, exposure)
-    first = cells_of(block)
-    expected_of = _OfPyMC(model, own)
+    block, offsets = _samples_of(own, data)
+    compared = structure_of_samples(own, block, offsets)
+    has_background = offsets.background is not None
+    background = offset_table(offsets.background, block.shape, 0.0) if has_background else None
+    samples = _OfEach(*cells_of(block), offsets.exposure, background)
+    expected_of = _OfPyMC(model, own, has_background)
     for i in range(n):
-        values, expected = expected_of(first, exposure, random_seed + i)
+        values, expected = expected_of(samples, random_seed + i)
         found = compared.log_joint(values)
         if not np.isclose(found, expected, rtol=tolerance(model, rtol), atol=0.0):
             raise CheckFailed(
@@ -84,8 +100,8 @@ def check(
             )
 
 
-def _samples_of(structure: Factorisation, data: Any) -> tuple[Data, Array | None]:
-    """Some samples of the data, and their exposures; or why the model can't have them."""
+def _samples_of(structure: Factorisation, data: Any) -> tuple[Data, OffsetsOfSamples]:
+    """Some samples of the data, and what came with them; or why the model can't have them."""
     if structure.data is not None:
         do = f"declare the model with X=None, shape=({structure.shape[0]}, 1)"
         raise InputError("data", f"data beside those of {structure.likelihood.name}", "one of both", do)
@@ -95,14 +111,16 @@ def _samples_of(structure: Factorisation, data: Any) -> tuple[Data, Array | None
         raise UnsupportedModel(f"check can't hold the model against samples of data=: {reason}")
     source = as_source(_OneBlock(data) if isinstance(data, Samples) else data)
     blocked(structure, source)  # refuses other features
-    cells, exposure = as_data(source, 0)
-    if exposure is not None and structure.likelihood.exposure is not None:
-        raise InputError("data", "exposures of samples beside those of the model", "one of both", "multiply them")
-    whole = structure_of_samples(structure, cells, exposure)
+    cells, offsets = as_data(source, 0)
+    require_once(structure, offsets)
+    if offsets.background is not None and type(structure.likelihood) not in LAST_IS_MEAN:
+        law = f"{structure.likelihood.name} is {structure.likelihood.family}, and a background of samples"
+        raise UnsupportedModel(f"check can't hold the model against samples of data=: {law} is for counts or powers")
+    whole = structure_of_samples(structure, cells, offsets)
     check_values(whole, 0)
     check_possible(whole)
     kept = np.unique(np.linspace(0, cells.shape[1] - 1, min(MOST, cells.shape[1])).astype(int))
-    return some_samples(cells, kept), None if exposure is None else exposure[kept]
+    return some_samples(cells, kept), offsets.of(kept)
 
 
 class _OneBlock:
@@ -137,26 +155,46 @@ def cells_of(data: Data) -> tuple[Array, Array]:
     return X, observed
 
 
+class _OfEach(NamedTuple):
+    """X, and which cells were observed, (F, n); exposures (n,) and the background (F, n), or None."""
+
+    X: Array
+    observed: Array
+    exposure: Array | None
+    background: Array | None
+
+
 class _OfPyMC:
     """The log joint density of samples by PyMC's model of one."""
 
-    def __init__(self, model: pm.Model, structure: Factorisation):
+    def __init__(self, model: pm.Model, structure: Factorisation, has_background: bool):
         self._model, self._names = model, (structure.H.variable, structure.likelihood.name)
         self._H, self._X = (model[name] for name in self._names)
         rest = [rv for rv in model.free_RVs if rv.name not in self._names]
         self._of_rest = self._compiled(model.logp(rest, jacobian=False)) if rest else lambda point: 0.0
         self._of_H = self._compiled(model.logp([self._H], jacobian=False))
-        self._of_cells = self._compiled(model.logp([self._X], jacobian=False, sum=False)[0])
+        of_cells = [model.logp([self._X], jacobian=False, sum=False)[0]]
+        self._of_cells = self._compiled(*(self._with_background() if has_background else of_cells))
 
-    def _compiled(self, density: Any) -> Callable[[dict[str, Array]], Any]:
-        how: dict[str, Any] = {"inputs": self._model.value_vars, "mode": UNCOMPILED, "on_unused_input": "ignore"}
+    def _compiled(self, density: Any, *more: Any) -> Callable[[dict[str, Array]], Any]:
+        inputs = [*self._model.value_vars, *more]
+        how: dict[str, Any] = {"inputs": inputs, "mode": UNCOMPILED, "on_unused_input": "ignore"}
         return self._model.compile_fn(density, **how)
 
-    def __call__(
-        self, cells: tuple[Array, Array], exposure: Array | None, random_seed: int
-    ) -> tuple[dict[str, Array], float]:
+    def _with_background(self) -> tuple[Any, Any]:
+        """(the log densities of the cells of X with a background beside what the model has; that)"""
+        *others, mean = self._X.owner.inputs  # so it is of `LAST_IS_MEAN`
+        added = mean.type.clone(shape=(None, 1))(name=BACKGROUND)
+        X = self._X.owner.op.make_node(*others, mean + added).default_output()
+        value = self._model.rvs_to_values[self._X]
+        transform = self._model.rvs_to_transforms[self._X]
+        x = value if transform is None else transform.backward(value, *X.owner.inputs)
+        (density,) = self._model.replace_rvs_by_values([pm.logp(X, x)])
+        return density, added
+
+    def __call__(self, samples: _OfEach, random_seed: int) -> tuple[dict[str, Array], float]:
         """(the variables at a random point, by name, with a column of H for each sample; the log density there)"""
-        X, observed = cells
+        X, observed, exposure, background = samples
         points = list(random_points(self._model, 1 + X.shape[1], random_seed))
         (shared, values), of_samples = points[0], points[1:]
         H = np.concatenate([of_one[self._names[0]] for _, of_one in of_samples], axis=1)
@@ -166,6 +204,7 @@ class _OfPyMC:
             total += float(self._of_H(at))
             scale = 0.0 if exposure is None else np.log(exposure[sample])
             at = {**at, name: at[name] + scale, **self._as_value(X[:, sample])}
+            at |= {} if background is None else {BACKGROUND: background[:, [sample]]}
             total += float(np.sum(np.asarray(self._of_cells(at)).reshape(-1)[observed[:, sample]]))
         return {**values, self._names[0]: H}, total
 

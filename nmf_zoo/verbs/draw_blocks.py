@@ -18,7 +18,15 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import over_blocks, resolve_engine
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.results.beginnings import RANDOM
-from nmf_zoo.results.block_store import BLOCKS, CONSTANTS, OfSamples, blocks_of_turn, in_memory, on_disk
+from nmf_zoo.results.block_store import (
+    BLOCKS,
+    CONSTANTS,
+    OfSamples,
+    blocks_of_turn,
+    in_memory,
+    note_of_offsets,
+    on_disk,
+)
 from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import axes_of
@@ -44,7 +52,7 @@ from nmf_zoo.verbs.fit_blocks import (
     sums_of_blocks,
     surveyed,
     with_arrays,
-    with_exposure,
+    with_offsets,
 )
 from nmf_zoo.verbs.starts import beginnings
 
@@ -100,7 +108,8 @@ def draw_blocks(
         attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"thin": run.thin, "tune": run.tune, BLOCKS: data_of(structure).n_blocks}
         attrs[WEIGHS_MODES] = "no"  # which takes all of X
-        attrs |= beginnings(initvals, starts, None, over, structure)[0] | model_attributes(with_exposure(structure))
+        attrs |= beginnings(initvals, starts, None, over, structure)[0] | model_attributes(with_offsets(structure))
+        attrs |= note_of_offsets(data_of(structure).offsets, place is not None)
         variables = [_of_samples(structure, of_chains, f"{structure.H.name}{word}") for word in (MEAN, SD)]
         if place is None:
             return in_memory(structure, groups, variables, attrs)

@@ -24,7 +24,16 @@ from nmf_zoo.inference.registry import over_blocks, resolve_engine, verdict
 from nmf_zoo.inference.shared.sample_blocks import BlockProblem, log_joint_in_blocks
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.prediction.misfit import REPLICATES, Products, coverage_of_blocks
-from nmf_zoo.results.block_store import BLOCKS, CONSTANTS, EXPOSURE, OfSamples, blocks_of_turn, in_memory, on_disk
+from nmf_zoo.results.block_store import (
+    BLOCKS,
+    CONSTANTS,
+    OfSamples,
+    blocks_of_turn,
+    in_memory,
+    kept_offsets,
+    note_of_offsets,
+    on_disk,
+)
 from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import LEADING, as_dataset, axes_of, data_groups, fit_dataset, stats_dataset
@@ -92,11 +101,13 @@ def fit_blocks(
         attrs = run_attributes(over.name, options, entropy, time.perf_counter() - began, status)
         attrs |= {"max_iter": run.max_iter, "tol": run.tol, BLOCKS: data_of(structure).n_blocks}
         attrs |= {"searched": begun.told} if begun.told else {}
-        attrs |= model_attributes(with_exposure(structure))
+        attrs |= model_attributes(with_offsets(structure)) | note_of_offsets(
+            data_of(structure).offsets, place is not None
+        )
         with left_out("the share of cells inside predictive intervals"):
             n_draws = 1 if over.draw_q is None else 2 * REPLICATES
             products = _products(structure, solution, over, n_draws)
-            attrs |= coverage_of_blocks(with_exposure(structure), products, n_draws, key)
+            attrs |= coverage_of_blocks(with_offsets(structure), products, n_draws, key)
         if place is None:
             return in_memory(structure, groups, variables, attrs), solution
         largest = int(np.diff(data_of(structure).bounds).max())
@@ -165,7 +176,7 @@ def cluster_of(executor: Any, source: BlockSource, over: BlockEngine, store: Any
 def as_facts(structure: Factorisation) -> Any:
     """The structure with what a checkpoint tells data by in place of the data."""
     data = data_of(structure)
-    found = {"shape": data.shape, "bounds": data.bounds, "exposure": data.exposure, "blocks": data.digests}
+    found = {"shape": data.shape, "bounds": data.bounds, "exposure": data.offsets.exposure, "blocks": data.digests}
     found |= {"kept_samples": data.chosen} if data.chosen is not None else {}
     return replace(structure, data=cast(Any, found))
 
@@ -194,12 +205,9 @@ def _with_data(declared: Factorisation, source: BlockSource) -> Factorisation:
     return replace(declared, H=H, coords=coords, data=blocked(declared, source))
 
 
-def with_exposure(structure: Factorisation) -> Factorisation:
-    """The model as it would be declared with all data: exposures of samples, which came with these, are in it."""
-    exposure = data_of(structure).exposure
-    if exposure is None:
-        return structure
-    return replace(structure, likelihood=replace(structure.likelihood, exposure=exposure[None]))
+def with_offsets(structure: Factorisation) -> Factorisation:
+    """The model as it would be declared with all data: exposures and backgrounds that came with these are in it."""
+    return replace(structure, likelihood=data_of(structure).offsets.in_place(structure.likelihood))
 
 
 def check_store(store: Path | str, has_checkpoint: bool) -> Path:
@@ -264,12 +272,9 @@ def _groups(
 
 
 def constants_of(structure: Factorisation, constants: Mapping[str, Array]) -> xr.Dataset:
-    """constant_data, with exposures of samples where they came with these."""
-    exposure, found = data_of(structure).exposure, data_groups(structure, {}, constants)[CONSTANTS]
-    if exposure is None:
-        return found
-    dim, labels = axes_of(structure)[1]
-    return xr.merge([found, xr.Dataset({EXPOSURE: (dim, exposure)}, {dim: labels})])
+    """constant_data, with what came with the samples."""
+    found = data_groups(structure, {}, constants)[CONSTANTS]
+    return xr.merge([found, kept_offsets(structure, data_of(structure).offsets)])
 
 
 def _in_small(structure: Factorisation, values: Mapping[str, Array]) -> Result:

@@ -97,8 +97,9 @@ def project(
     X_new : (features, new samples), in every form that the declarations take. Labelled rows (DataFrame, DataArray) are
         put in the model's order, when its own rows have labels
     model : the model that ``idata`` came from
-    data : in place of ``X_new``, new samples in blocks that need not fit into memory, with exposures and missing cells
-        of their own, as in :func:`~nmf_zoo.fit`, which runs then: "em", or "vb" where that can't, and ``store=`` for H
+    data : in place of ``X_new``, new samples in blocks that need not fit into memory, with exposures, backgrounds and
+        missing cells of their own, as in :func:`~nmf_zoo.fit`, which runs then: "em", or "vb" where that can't, and
+        ``store=`` for H
     engine : any engine that can run the model with W known, or its options. None is the first that can: of "gibbs",
         "hmm_exact" and "particle_gibbs", which draw, and "em", which finds a point; of normal data "em" comes first
     chain : whose W to use; None for the best one, of a fit the best restart
@@ -167,22 +168,25 @@ def projection_model(
 
 
 def _model_of_blocks(idata: Any, source: BlockSource, model: pm.Model, chain: int | None) -> pm.Model:
-    """The same without data, for blocks of new samples; the first block tells whether these have exposures."""
+    """The same without data, for blocks of new samples; the first block tells whether exposures come with these."""
     structure = _with_labels(idata, _with_free_H(model))
     if structure.likelihood.of_batches is not None:
         raise InputError("data", "blocks", "X_new: multipliers of batches are for samples in memory")
     if isinstance(structure.H.prior, LogLinearGammaPrior):
         raise InputError("data", "blocks", "X_new: covariates are of samples in memory")
-    own = structure.likelihood.exposure
-    if own is None or shared_column(own, structure.shape[0], 1.0) is not None:
-        exposure = _offset(structure, "exposure", None)
-    elif as_data(source, 0)[1] is not None:
-        exposure = None
-    else:
-        do = "let read(number) return nz.Samples(X, exposure=...)"
-        raise InputError("data", "no exposures", "those of the samples: the model's differ between samples", do)
-    offsets = {"exposure": exposure, "background": _offset(structure, "background", None)}
+    offsets = {name: _offset_of_blocks(structure, source, name) for name in ("exposure", "background")}
     return _with_known_W(idata, structure, chain, None, shape=(structure.shape[0], 1), **offsets)
+
+
+def _offset_of_blocks(structure: Factorisation, source: BlockSource, name: str) -> Any:
+    """The model's exposure or background where all samples share it; None where it comes with the blocks."""
+    own = getattr(structure.likelihood, name)
+    if own is None or shared_column(own, structure.shape[0], 1.0) is not None:
+        return _offset(structure, name, None)
+    if getattr(as_data(source, 0)[1], name) is None:
+        do = f"let read(number) return nz.Samples(X, {name}=...)"
+        raise InputError("data", f"no {name}s", "those of the samples: the model's differ between samples", do)
+    return None
 
 
 def _over_blocks(model: pm.Model, source: BlockSource) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -17,7 +18,16 @@ from nmf_zoo.runtime.state_patterns import Each
 from nmf_zoo.runtime.stopping import INTERRUPTED
 from nmf_zoo.search.options import AUTO, Search, search_of
 from nmf_zoo.search.run import run_search
-from nmf_zoo.structure import Array, Blocked, Cells, Data, Dense, Factorisation
+from nmf_zoo.structure import (
+    Array,
+    Blocked,
+    Cells,
+    Data,
+    Dense,
+    Factorisation,
+    OffsetsOfSamples,
+    side_by_side,
+)
 from nmf_zoo.verbs.block_source import BLOCK_CELLS
 from nmf_zoo.verbs.starts import SHARE
 
@@ -85,38 +95,40 @@ def searched(
 def choose(structure: Factorisation, key: np.uint64, most: int = BLOCK_CELLS) -> Chosen:
     """Blocks in an order that the key draws, as long as all of them have up to ``most`` stored cells; one at least."""
     data = cast(Blocked, structure.data)
-    found: list[tuple[int, Data]] = []
+    found: list[tuple[int, Data, OffsetsOfSamples]] = []
     cells = 0
     for number in generator_of(child(key, BLOCKS)).permutation(data.n_blocks):
-        block = data.read(int(number))
-        if found and (cells + block.values.size > most or not _are_alike(found[0][1], block)):
+        block, offsets = data.read(int(number))
+        if found and (cells + block.values.size > most or not _are_alike(found[0][1:], (block, offsets))):
             continue
-        found.append((int(number), block))
+        found.append((int(number), block, offsets))
         cells += block.values.size
         if cells >= most:
             break
-    found.sort(key=lambda pair: pair[0])
-    exposure = None
-    if data.exposure is not None:
-        exposure = np.concatenate([data.exposure[data.bounds[n] : data.bounds[n + 1]] for n, _ in found])
-    table = _side_by_side([block for _, block in found])
-    return Chosen(structure_of_samples(structure, table, exposure), len(found))
+    found.sort(key=lambda read: read[0])
+    _, blocks, offsets = zip(*found, strict=True)
+    whole = side_by_side(offsets, [block.shape[1] for block in blocks])
+    assert whole is not None  # of blocks that are alike
+    return Chosen(structure_of_samples(structure, _side_by_side(blocks), whole), len(found))
 
 
-def _are_alike(one: Data, other: Data) -> bool:
-    """Whether two blocks can be one table."""
-    return type(one) is type(other) and (isinstance(one, Dense) or one.is_complete == other.is_complete)
+def _are_alike(one: tuple[Data, OffsetsOfSamples], other: tuple[Data, OffsetsOfSamples]) -> bool:
+    """Whether two blocks can be one table, and what came with their samples as well."""
+    (cells, offsets), (of_other, theirs) = one, other
+    if type(cells) is not type(of_other) or (isinstance(cells, Cells) and cells.is_complete != of_other.is_complete):
+        return False
+    return side_by_side([offsets, theirs], [cells.shape[1], of_other.shape[1]]) is not None
 
 
-def _side_by_side(blocks: list[Data]) -> Data:
+def _side_by_side(blocks: Sequence[Data]) -> Data:
     """The samples of all of them, listed cells feature by feature, as in memory."""
     n_samples = sum(block.shape[1] for block in blocks)
     values = [block.values for block in blocks]
     if isinstance(blocks[0], Dense):
-        masks = [np.ones(b.shape, bool) if b.mask is None else b.mask for b in cast(list[Dense], blocks)]
+        masks = [np.ones(b.shape, bool) if b.mask is None else b.mask for b in cast(Sequence[Dense], blocks)]
         mask = np.concatenate(masks, axis=1)
         return Dense(values=np.concatenate(values, axis=1), mask=None if mask.all() else mask)
-    listed = cast(list[Cells], blocks)
+    listed = cast(Sequence[Cells], blocks)
     firsts = np.cumsum([0, *(block.shape[1] for block in listed[:-1])])
     cols = np.concatenate([block.cols + np.int32(first) for block, first in zip(listed, firsts, strict=True)])
     shape = listed[0].shape[0], n_samples

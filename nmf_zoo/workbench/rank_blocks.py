@@ -25,8 +25,8 @@ from nmf_zoo.runtime.block_arrays import RESULT, InMemory
 from nmf_zoo.runtime.driver import FitRun, Solution, run_restarts
 from nmf_zoo.runtime.engine import DRAW, BlockEngine
 from nmf_zoo.search.options import AUTO
-from nmf_zoo.structure import Array, Cells, Data, Factorisation
-from nmf_zoo.verbs.block_source import BlockSource, FeatureLabels, Samples, as_data
+from nmf_zoo.structure import Array, Cells, Data, Factorisation, OffsetsOfSamples
+from nmf_zoo.verbs.block_source import BlockSource, FeatureLabels, Samples, as_data, as_given
 from nmf_zoo.verbs.fit_blocks import surveyed, with_arrays
 from nmf_zoo.workbench import bounds, holdout
 from nmf_zoo.workbench.holdout import FIT, SPLIT, Holdout, Split
@@ -115,16 +115,16 @@ class TrainingBlocks:
         self.shape, self.bounds = source.shape, source.bounds
         self.coords = getattr(source, "coords", None)
         self._labels = FeatureLabels(structure.coords.get(structure.axes[0]))
-        data, exposure = as_data(source, 0)
+        data, offsets = as_data(source, 0)
         is_thinned = isinstance(data, Cells) and data.is_complete
-        self.structure = _dimmed(structure, 1.0 - share, exposure is not None) if is_thinned else structure
+        self.structure = _dimmed(structure, 1.0 - share, offsets.exposure is not None) if is_thinned else structure
 
     def split(self, number: int) -> Split:
         """What a block keeps, and what it holds out."""
         return self._split(*as_data(self._source, number), number)
 
-    def _split(self, data: Data, exposure: Array | None, number: int) -> Split:
-        block = structure_of_samples(self._declared, data, exposure)
+    def _split(self, data: Data, offsets: OffsetsOfSamples, number: int) -> Split:
+        block = structure_of_samples(self._declared, data, offsets)
         is_split = block.is_integer and block.likelihood.has_free_zeros
         if isinstance(data, Cells) and data.is_complete and not is_split:
             do = "use method='bound', or blocks of arrays"
@@ -133,19 +133,22 @@ class TrainingBlocks:
 
     def read(self, number: int) -> Samples:
         """What a block keeps."""
-        whole, exposure = as_data(self._source, number, self._labels)
-        training = self._split(whole, exposure, number).training
-        data: Any = training.data
-        if exposure is not None:
-            exposure = np.atleast_2d(cast(Array, training.likelihood.exposure))[0]
+        whole, offsets = as_data(self._source, number, self._labels)
+        training = self._split(whole, offsets, number).training
+        data, likelihood = cast(Data, training.data), training.likelihood
+        exposure = None if offsets.exposure is None else np.atleast_2d(cast(Array, likelihood.exposure))[0]
+        background = None if offsets.background is None else as_given(likelihood.background)
         if not isinstance(data, Cells):
-            return Samples(data.values, exposure, data.mask)
+            return Samples(data.values, exposure, data.mask, background=background)
         matrix = sp.csc_array((data.values, (data.rows, data.cols)), shape=data.shape)
-        return Samples(matrix, exposure, observed=None if data.is_complete else "stored")
+        return Samples(matrix, exposure, observed=None if data.is_complete else "stored", background=background)
 
 
 def _dimmed(structure: Factorisation, share: float, with_exposures: bool) -> Factorisation:
-    """The model of counts of which each was seen with the probability ``share``; exposures of samples say so alone."""
+    """The model of counts of which each was seen with the probability ``share``.
+
+    Where exposures come with the samples these say so alone, and backgrounds that come with them are less, too.
+    """
     found = holdout.dimmed(structure, share)
     if not with_exposures:
         return found

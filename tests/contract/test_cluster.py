@@ -20,6 +20,7 @@ from benchmarks import same_bits
 from nmf_zoo import _compat
 from nmf_zoo.interfaces.cli import fit, main
 from nmf_zoo.runtime import cluster as clusters
+from tests.cut_samples import CutSamples
 from tests.sizes import at_full_size
 
 dask = pytest.importorskip("dask", reason="Dask is not installed")
@@ -33,11 +34,11 @@ LOADED = [f"nmf_zoo.inference.counts.{engine}_blocks" for engine in ("em", "vb",
 
 @pytest.fixture(scope="module")
 def blocks(tmp_path_factory):
-    """40 features of 120 samples in six blocks of a store."""
+    """40 features of 120 samples in six blocks of a store, with a background."""
     rng = np.random.default_rng(0)
     counts = rng.poisson(rng.gamma(0.3, 2.0, (40, 3)) @ rng.gamma(0.3, 2.0, (3, 120)))
     path = tmp_path_factory.mktemp("data") / "x.zarr"
-    nz.write_blocks(path, sp.csc_array(counts))
+    nz.write_blocks(path, CutSamples(sp.csc_array(counts), 30, background=rng.gamma(1.0, 0.1, counts.shape)))
     return nz.open_blocks(path, block=20)
 
 

@@ -14,7 +14,7 @@ from nmf_zoo.distributions import SparseNegativeBinomial
 from nmf_zoo.errors import InputError, UnsupportedModel
 from nmf_zoo.reading import check, describe, read
 from nmf_zoo.reading.check import CheckFailed
-from nmf_zoo.structure import Known
+from nmf_zoo.structure import Known, OffsetsOfSamples
 from tests.planted import plant
 from tests.readable import (
     COLS,
@@ -80,6 +80,9 @@ SAMPLES = {
     "sparse": sp.csr_array(COUNTS),
     "stored alone": nz.Samples(sp.csc_array(COUNTS), observed="stored"),
     "exposures": nz.Samples(COUNTS, exposure=np.arange(1.0, 8.0)),
+    "background": nz.Samples(HOLED, exposure=np.arange(1.0, 8.0), background=0.1 + COUNTS),
+    "background, pair": nz.Samples(sp.csr_array(COUNTS), background=(1.0 + COUNTS[:, :1], np.arange(7.0))),
+    "background, stored": nz.Samples(sp.csc_array(COUNTS), observed="stored", background=sp.csc_array(COUNTS / 3)),
     "more than are looked at": WIDE,
 }
 
@@ -87,6 +90,11 @@ SAMPLES = {
 @pytest.mark.parametrize("what", SAMPLES)
 @pytest.mark.parametrize("name", DECLARED)
 def test_samples_have_the_log_joint_of_the_model_of_one(name, what):
+    if what.startswith("background") and name in ("background", "dispersion"):
+        expected = "one of both" if name == "background" else "X is negative binomial, and a background of samples"
+        with pytest.raises((InputError, UnsupportedModel), match=expected):
+            nz.check(DECLARED[name](), n=1, data=SAMPLES[what])
+        return
     nz.check(DECLARED[name](), n=1, data=SAMPLES[what])
 
 
@@ -94,12 +102,12 @@ def test_of_blocks_the_first_is_taken():
     nz.check(DECLARED["gamma"](), n=1, data=nz.open_blocks(WIDE, block=3))
 
 
-@pytest.mark.parametrize("what", ["dense", "exposures", "stored alone"])
+@pytest.mark.parametrize("what", ["dense", "exposures", "stored alone", "background", "background, pair"])
 def test_an_error_in_what_engines_make_of_samples_is_seen(what, monkeypatch):
     model = DECLARED["gamma"]()
     with pytest.raises(CheckFailed, match=r"log joint of 7 samples at random point 0: found .* expected .* block"):
         nz.check(model, data=SAMPLES[what], structure=wrong_rate(read(model), 1e-3))
-    of_others = np.full(7, 1.5)
+    of_others = OffsetsOfSamples(np.full(7, 1.5))
     plant(monkeypatch, "check: samples of a block", lambda made: lambda own, block, _: made(own, block, of_others))
     with pytest.raises(CheckFailed):
         nz.check(model, data=SAMPLES[what])

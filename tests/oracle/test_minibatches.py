@@ -56,8 +56,17 @@ SETTINGS = {
     "mask": (CutSamples(X, N, mask=MASK), {}),
     "exposures": (CutSamples(sp.csc_array(X), N, exposure=EXPOSURE), {}),
     "background": (CutArray(X, N), {"background": OF_FEATURES}),
+    "background of samples": (CutSamples(sp.csc_array(X), N, background=(OF_FEATURES, EXPOSURE[None])), {}),
+    "table of backgrounds": (CutSamples(X, N, background=OF_FEATURES * EXPOSURE), {}),
     "known component": (CutArray(X, N), {"known": KNOWN}),
 }
+
+
+def background_in(name):
+    """Of the model or the samples, (F, N) or what broadcasts to it."""
+    data, more = SETTINGS[name]
+    found = more.get("background", getattr(data, "background", None))
+    return 0.0 if found is None else found[0] * found[1] if isinstance(found, tuple) else found
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -84,7 +93,7 @@ def test_one_minibatch_has_the_iterates_of_vb(name):
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-@pytest.mark.parametrize("name", ["dense", "mask", "background"])
+@pytest.mark.parametrize("name", ["dense", "mask", "background", "background of samples", "table of backgrounds"])
 def test_the_last_objective_is_the_bound_of_the_result(name, is_stopped):
     data, more = SETTINGS[name]
     stop = {"on_step": lambda step: step.number == 2} if is_stopped else {}
@@ -94,7 +103,7 @@ def test_the_last_objective_is_the_bound_of_the_result(name, is_stopped):
     q_w, q_h = ((of_fit(found, f"{own}_shape"), of_fit(found, f"{own}_rate")) for own in ("W", "H"))
     weight = MASK * 1.0 if name == "mask" else np.ones((F, N))
     priors = PRIOR_W, (PRIOR_H[0][:, None], PRIOR_H[1])
-    expected = naive_bound(X * weight, weight, q_w, q_h, *priors, background=more.get("background", 0.0))
+    expected = naive_bound(X * weight, weight, q_w, q_h, *priors, background=background_in(name))
     np.testing.assert_allclose(objective[-1], expected, rtol=1e-10)
 
 
@@ -184,12 +193,13 @@ def test_every_sample_is_in_one_minibatch_with_its_own_cells(form):
     """Samples that sum to their number say where they went."""
     table = np.zeros((F, N))
     table[np.arange(N) % F, np.arange(N)] = 1.0 + np.arange(N)
-    data, options = CutSamples(form(table), 25, exposure=1.0 + np.arange(N)), nz.VB(batch_size=7)
+    numbers, options = 1.0 + np.arange(N), nz.VB(batch_size=7)
+    data = CutSamples(form(table), 25, exposure=numbers, background=numbers[None])
     structure, _ = surveyed(nz.read(declared()), data, vb_minibatches.ENGINE, options)
     problem, generator = vb_minibatches.ENGINE.prepare(structure, options, SERIAL), generator_of(KEY)
     for number, sizes in ((0, [6, 6, 6, 7]), (2, [10])):
         first, last = structure.data.bounds[number : number + 2]
-        found = list(vb_minibatches.minibatches(problem, number, problem.data.read(number), generator))
+        found = list(vb_minibatches.minibatches(problem, number, *problem.data.read(number), generator))
         assert sorted(batch.structure.shape[1] for _, batch in found) == sizes
         samples = np.concatenate([own for own, _ in found])
         np.testing.assert_array_equal(np.sort(samples), np.arange(last - first))
@@ -197,8 +207,10 @@ def test_every_sample_is_in_one_minibatch_with_its_own_cells(form):
         for own, batch in found:
             sums = batch.cells.weights.of_samples[:, 0]
             np.testing.assert_array_equal(sums, 1.0 + first + own)
+            np.testing.assert_array_equal(batch.structure.likelihood.background[0], 1.0 + first + own)
             of_H = batch.cells.sources.gather(np.ones((F, K)), np.ones((len(own), K)), "H").of_H
-            np.testing.assert_allclose(of_H.sum(axis=1), 1.0 + first + own, rtol=1e-12)
+            share = K / (K + 1.0)  # of the components: a background over its exposure is one more of their size
+            np.testing.assert_allclose(of_H.sum(axis=1), share * (1.0 + first + own), rtol=1e-12)
 
 
 def check_scales(setting):
@@ -215,7 +227,7 @@ def check_scales(setting):
     def bound(scales):
         priors = PRIOR_W, (PRIOR_H[0][:, None], PRIOR_H[1])
         scaled = (q_w[0], q_w[1] / scales), (q_h[0], q_h[1] * scales[:, None])
-        return naive_bound(X * weight, weight, *scaled, *priors, background=more.get("background", 0.0))
+        return naive_bound(X * weight, weight, *scaled, *priors, background=background_in(setting))
 
     for k in range(K):
         for factor in (0.98, 1.02):

@@ -29,18 +29,18 @@ RATE_W = unknown("s", "half_normal", 1.5)
 MEAN_H = unknown("u", "uniform", 0.2, 2.5)
 COARSE = np.arange(-36.0, 6.0, 0.75)
 BETWEEN = np.log(0.2) + np.log(12.5) * (np.arange(25) + 0.5) / 25  # of a density that jumps at both ends
-MASK, EXPOSURE, BACKGROUND = np.array([[False, True, True]]), np.array([1.0, 0.6, 1.7]), np.array([[0.5]])
+MASK, EXPOSURE, BACKGROUND = np.array([[False, True, True]]), np.array([1.0, 0.6, 1.7]), np.array([[0.9, 0.5, 0.2]])
 
 
 def rates_of_components():
     """Two blocks, of a sample that is missing beside one that is not, and of one, with exposures and a background."""
     x = np.array([[4.0, 1.0, 2.0]])
-    beside = {"mask": MASK, "exposure": EXPOSURE[None], "background": BACKGROUND}
+    beside = {"mask": MASK, "exposure": EXPOSURE[None], "background": BACKGROUND}  # of each sample
     structure = model(x, 2, gamma(ROW, 1.5), gamma(COLUMN, RATE_H), **beside)
     hyper = {"r": (np.arange(-3.0, 3.6, 0.4), stats.lognorm(0.6, scale=np.exp(0.3)).logpdf)}
     priors = lambda v: (ROW, 1.5, COLUMN, v["r"][:, None])  # noqa: E731
     case = Case(structure=structure, priors=priors, hyper=hyper, w_grid=COARSE)
-    return case, CutSamples(x, 2, exposure=EXPOSURE, mask=MASK)
+    return case, CutSamples(x, 2, exposure=EXPOSURE, mask=MASK, background=BACKGROUND)
 
 
 def scales_of_priors():
@@ -59,10 +59,8 @@ CASES = {"rates of components": rates_of_components, "scales of priors": scales_
 
 
 def declared(structure, source):
-    """As a model without data, of which these give exposures."""
-    likelihood = structure.likelihood
-    if source.exposure is not None:
-        likelihood = dataclasses.replace(likelihood, exposure=None)
+    """As a model without data, of which these give exposures and backgrounds."""
+    likelihood = dataclasses.replace(structure.likelihood, exposure=None, background=None)
     H = dataclasses.replace(structure.H, shape=(structure.rank, 1))
     return dataclasses.replace(structure, likelihood=likelihood, H=H, data=None)
 

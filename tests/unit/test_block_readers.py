@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +16,9 @@ import xarray as xr
 import nmf_zoo as nz
 from nmf_zoo.errors import InputError
 from nmf_zoo.interfaces.blocks.store import ReadInOrder
+from nmf_zoo.structure import offset_at
 from nmf_zoo.verbs.block_source import CutArray, Samples, as_data, as_source, labels_of
+from tests.cut_samples import CutSamples
 
 RNG = np.random.default_rng(1)
 F, N = 7, 23
@@ -144,6 +147,86 @@ def test_a_store_holds_what_comes_with_samples(tmp_path):
     idata = nz.fit(model=nz.gamma_nmf(None, 2, shape=(F, 1)), data=source, max_iter=3, tol=0, random_seed=1, quiet=True)
     assert idata.posterior["H"].sel(obs="ö3").shape == (1, 1, 2)
     assert idata.posterior["W"].sel(feature="f2").shape == (1, 1, 2)
+
+
+TABLE = np.random.default_rng(2).gamma(1.0, 1.0, (F, N))
+BACKGROUNDS = {
+    "samples": (TABLE[:1], {"background_obs"}),
+    "features": (TABLE[:, :1], {"background_feature"}),
+    "pair": ((TABLE[:, :1], TABLE[:1]), {"background_obs", "background_feature"}),
+    "table": (TABLE, {"background_table"}),
+    "cells": (sp.csc_array(np.where(X > 0, TABLE, 0.0)), {"background"}),
+}
+
+
+def backgrounds(source):
+    """Of all blocks side by side, at the cells that were observed."""
+    parts = [as_data(source, number) for number in range(len(source.bounds) - 1)]
+    tables = []
+    for data, offsets in parts:
+        rows, cols = np.nonzero(np.ones(data.shape)) if data.is_complete else (data.rows, data.cols)
+        found = np.zeros(data.shape)
+        found[rows, cols] = offset_at(offsets.background, rows, cols, data.shape, 0.0)
+        tables.append(found)
+    return np.concatenate(tables, axis=1)
+
+
+@pytest.mark.parametrize("observed", [None, "stored"])
+@pytest.mark.parametrize("name", BACKGROUNDS)
+def test_a_store_holds_the_background_of_its_samples(name, observed, tmp_path):
+    background, arrays = BACKGROUNDS[name]
+    if name == "cells" and observed is None:
+        pytest.skip("numbers of stored cells are of those alone")
+    given = CutSamples(S, 6, 1.0 + np.arange(N), observed=observed, background=background)
+    nz.write_blocks(tmp_path / "x.zarr", given)
+    assert {path.name for path in (tmp_path / "x.zarr").glob("background*")} == arrays
+    for source in (
+        nz.open_blocks(tmp_path / "x.zarr", block=10),
+        pickle.loads(pickle.dumps(nz.open_blocks(tmp_path / "x.zarr", block=N))),
+        nz.open_blocks([tmp_path / "x.zarr"]),
+    ):
+        np.testing.assert_array_equal(backgrounds(source), backgrounds(given))
+    assert json.loads((tmp_path / "x.zarr/.zattrs").read_bytes())["nmf_zoo_blocks"] == 2
+    nz.write_blocks(tmp_path / "again.zarr", nz.open_blocks(tmp_path / "x.zarr", block=4))
+    np.testing.assert_array_equal(backgrounds(nz.open_blocks(tmp_path / "again.zarr")), backgrounds(given))
+
+
+def test_backgrounds_of_unlike_blocks_are_stored_as_a_table(tmp_path):
+    source = CutSamples(S, 6, background=(TABLE[:, :1], TABLE[:1]))
+    read = source.read
+    source.read = lambda n: read(n)._replace(background=(TABLE[:, [n]], read(n).background[1]))
+    nz.write_blocks(tmp_path / "x.zarr", source)
+    np.testing.assert_array_equal(backgrounds(nz.open_blocks(tmp_path / "x.zarr", block=5)), backgrounds(source))
+    source.read = lambda n: read(n) if n else read(n)._replace(background=None)
+    with pytest.raises(InputError, match=r"data\.read\(1\): got backgrounds of some blocks only"):
+        nz.write_blocks(tmp_path / "y.zarr", source)
+
+
+def test_stores_without_a_background_are_as_they_were(tmp_path):
+    path = written(tmp_path / "x.zarr")
+    assert json.loads((path / ".zattrs").read_bytes())["nmf_zoo_blocks"] == 1
+    damaged(path, ".zattrs", lambda attrs: attrs.update(nmf_zoo_blocks=3))
+    with pytest.raises(InputError, match="layout 3; expected 1 or 2"):
+        nz.open_blocks(path)
+
+
+def test_of_a_list_the_background_follows_the_labels_of_features(tmp_path):
+    names = [f"f{n}" for n in range(F)]
+    for name, order, part in (("a", slice(None), slice(0, 10)), ("b", slice(None, None, -1), slice(10, N))):
+        given = CutSamples(S[order, part], 5, coords={"feature": names[order]}, background=TABLE[order, part])
+        nz.write_blocks(tmp_path / f"{name}.zarr", given)
+    found = nz.open_blocks([tmp_path / "a.zarr", tmp_path / "b.zarr"])
+    np.testing.assert_array_equal(table(found), X)
+    np.testing.assert_array_equal(backgrounds(found), TABLE)
+
+
+def test_samples_in_another_order_keep_their_backgrounds():
+    order = np.random.default_rng(3).permutation(N)
+    for background, _ in BACKGROUNDS.values():
+        samples = Samples(S, observed="stored", background=background)
+        one, other = CutSamples(S, N), CutSamples(S, N)
+        one.read, other.read = (lambda n, own=own: own for own in (samples, samples.in_order(order)))
+        np.testing.assert_array_equal(backgrounds(other), backgrounds(one)[:, order])
 
 
 @pytest.mark.parametrize("form", [pd.DataFrame, "DataArray"])

@@ -23,6 +23,7 @@ from nmf_zoo.runtime import checkpoint as checkpoints
 from nmf_zoo.runtime.block_arrays import OnDisk
 from nmf_zoo.verbs.block_source import CutArray
 from tests.at_once import AtLast, AtOnce
+from tests.cut_samples import CutSamples
 from tests.forked import Forked
 
 RNG = np.random.default_rng(1)
@@ -227,7 +228,9 @@ CHANGED = X.copy()
 CHANGED[3, 40] += 1.0
 SWAPPED = X.copy()
 SWAPPED[:, [1, 2]] = X[:, [2, 1]]  # its sums are the same
+WITH_BACKGROUND = CutSamples(X, 17, background=X[:1])
 OTHERS = {
+    "a background": (lambda path: over(WITH_BACKGROUND, checkpoint=path), "data.blocks has other cells"),
     "a cell": (lambda path: over(CutArray(CHANGED, 17), checkpoint=path), "data.blocks has other cells"),
     "two samples": (lambda path: over(CutArray(SWAPPED, 17), checkpoint=path), "data.blocks has other cells"),
     "another cut": (lambda path: over(CutArray(X, 16), checkpoint=path), "data.bounds has other cells"),
@@ -248,6 +251,16 @@ def test_another_run_is_refused(name, tmp_path):
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert_same(over(checkpoint=tmp_path / "run"), undisturbed())  # nothing was lost by it
+
+
+def test_a_run_with_a_background_goes_on_to_the_same_bits(tmp_path):
+    def source(table):
+        return CutSamples(X, 17, background=table)
+
+    over(source(X / 9), max_iter=5, checkpoint=tmp_path / "run")
+    with pytest.raises(InputError, match=r"data\.blocks has other cells"):
+        over(source(SWAPPED / 9), checkpoint=tmp_path / "run")
+    assert_same(over(source(X / 9), checkpoint=tmp_path / "run"), over(source(X / 9)))
 
 
 def changed(path):

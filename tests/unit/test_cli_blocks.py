@@ -96,13 +96,14 @@ def test_what_is_refused(line, folder, capsys):
 
 
 class WithMore(CutArray):
-    """Samples with exposures, numbers as labels, and cells that were not observed."""
+    """Samples with exposures, backgrounds, numbers as labels, and cells that were not observed."""
 
     coords = {"feature": [f"f{n}" for n in range(6)], "obs": np.arange(100, 120)}  # noqa: RUF012
 
     def read(self, number):
         at = slice(self.bounds[number], self.bounds[number + 1])
-        return Samples(sp.csc_array(super().read(number)), 1.0 + np.arange(20.0)[at], observed="stored")
+        X = sp.csc_array(super().read(number))
+        return Samples(X, 1.0 + np.arange(20.0)[at], observed="stored", background=0.5 + np.arange(20.0)[at])
 
 
 def test_a_store_is_a_table_like_any_other(folder, capsys):
@@ -121,6 +122,7 @@ def test_a_store_is_a_table_like_any_other(folder, capsys):
         assert run(f"fit table.zarr --rank 2 --model {how} {short} -o result.nc --force") == 0
         found = nz.load("result.nc")
         assert "exposure: array 1 x 20 in [1, 20]" in found.attrs["model"]
+        assert "background: array 1 x 20 in [0.5, 19.5]" in found.attrs["model"]
         assert f"{np.sum(few == 0)} cells missing" in found.attrs["model"]
         assert found.posterior["W"].sel(feature="f3").shape[-1] == 2
     capsys.readouterr()

@@ -34,6 +34,7 @@ MASK[0] = True
 EXPOSURE = RNG.gamma(5.0, 0.2, N)
 BACKGROUND = RNG.gamma(5.0, 0.2, (F, 1))
 OF_W = RNG.gamma(1.0, 1.0, (F, K))
+TABLE = np.random.default_rng(2).gamma(1.0, 0.5, (F, N))
 ALL = list(range(N))
 RUN = {"draws": 6, "tune": 4, "chains": 2, "cores": 1, "random_seed": 1, "quiet": True}
 Given = partial(CutSamples, block=17)
@@ -77,6 +78,13 @@ MODELS = {
     "sparse": (CutArray(sp.csc_array(X), 17), gamma, {}, {}),
     "exposure of samples": (Given(sp.csc_array(X), exposure=EXPOSURE), gamma, {"exposure": EXPOSURE[None]}, {}),
     "background": (Given(X), gamma, {"background": BACKGROUND}, {"background": BACKGROUND}),
+    "background of samples": (
+        Given(sp.csc_array(X), exposure=EXPOSURE, background=(BACKGROUND, EXPOSURE[None])),
+        gamma,
+        {"exposure": EXPOSURE[None], "background": (BACKGROUND, EXPOSURE[None])},
+        {},
+    ),
+    "table of backgrounds": (Given(X, background=TABLE), gamma, {"background": TABLE}, {}),
     "mask": (Given(X, mask=MASK), gamma, {"mask": MASK}, {}),
     "known component": (Given(X), gamma, {"known": OF_W[:, :1]}, {"known": OF_W[:, :1]}),
     "hyperparameters": (Given(X), learned, {}, {}),
@@ -269,9 +277,14 @@ def test_results_are_read_as_those_in_memory(tmp_path):
     assert set(nz.top_features(found, 1)["component"]) == set(range(K))
     assert nz.report(found, tmp_path / "r.html", model).exists()
     labels = {"obs": [f"s{n}" for n in range(N)]}
-    exposed = over(Given(X, exposure=EXPOSURE, coords=labels), kept_samples=[40, 3], draws=2)
-    assert list(nz.predict(exposed, gamma(None, shape=(F, 1)))["obs"]) == ["s40", "s3"]
-    fitted = as_fitted(nz.read(gamma(None, shape=(F, 1))), exposed)
-    np.testing.assert_array_equal(fitted.likelihood.exposure, EXPOSURE[[[40, 3]]])
+    rows, cols = np.divmod(np.arange(2 * F), 2)
+    for background in (TABLE, (BACKGROUND, TABLE[:1])):
+        source = Given(X, exposure=EXPOSURE, background=background, coords=labels)
+        exposed = over(source, kept_samples=[40, 3], draws=2, store=tmp_path / f"{len(background)}.zarr")
+        assert list(nz.predict(exposed, gamma(None, shape=(F, 1)))["obs"]) == ["s40", "s3"]
+        fitted = as_fitted(nz.read(gamma(None, shape=(F, 1))), exposed)
+        np.testing.assert_array_equal(fitted.likelihood.exposure, EXPOSURE[[[40, 3]]])
+        table = background if background is TABLE else BACKGROUND * TABLE[:1]
+        np.testing.assert_array_equal(fitted.background_at(rows, cols), table[:, [40, 3]].ravel())
     with pytest.raises(InputError, match="expected one that holds H"):
         nz.predict(undisturbed(), model)

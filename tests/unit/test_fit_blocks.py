@@ -15,6 +15,7 @@ import nmf_zoo as nz
 from nmf_zoo._compat import group
 from nmf_zoo.errors import InputError, NmfZooWarning, UnsupportedModel
 from nmf_zoo.results import loading
+from nmf_zoo.structure import Outer
 from nmf_zoo.verbs.block_source import CutArray, as_data, as_source
 from tests.cut_samples import CutSamples
 
@@ -41,6 +42,9 @@ ENGINES = {
 
 
 Given = partial(CutSamples, block=17)
+TABLE = np.random.default_rng(2).gamma(1.0, 0.5, (F, N))
+BACKGROUNDS = {"row": TABLE[:1], "pair": (OF_FEATURES, TABLE[:1]), "table": TABLE}
+LISTED, OF_LISTED = (sp.csc_array(np.where(MASK, own, 0)) for own in (X + 1, TABLE))
 
 
 def gamma(X, **more):
@@ -99,6 +103,42 @@ def test_many_blocks_add_up(engine, form):
     np.testing.assert_allclose(group(many, "sample_stats")["lp"].to_numpy(), lp, rtol=1e-10)
 
 
+@pytest.mark.parametrize("engine", ["vb", "em, momentum"])
+@pytest.mark.parametrize("form", [sp.csc_array, np.asarray], ids=["sparse", "dense"])
+@pytest.mark.parametrize("name", BACKGROUNDS)
+def test_one_block_with_a_background_is_the_run_in_memory(engine, form, name):
+    engine, background = ENGINES[engine], BACKGROUNDS[name]
+    whole = in_memory(form(X), engine, background=background)
+    one = over(CutSamples(form(X), N, background=background), engine)
+    np.testing.assert_array_equal(weights(one), weights(whole))
+    np.testing.assert_allclose(objective(one), objective(whole), rtol=1e-13)
+
+
+def test_a_pair_is_never_multiplied_out(monkeypatch):
+    """Of sparse blocks, whatever goes over them."""
+    monkeypatch.setattr(Outer, "table", None)
+    data = Given(sp.csc_array(X), exposure=EXPOSURE, background=BACKGROUNDS["pair"])
+    for engine in ("em", "vb", nz.VB(batch_size=9)):
+        found = over(data, engine, max_iter=2, restarts=2)
+    assert nz.predict(found, declared(), random_seed=1).shape[-2:] == (F, N)
+    nz.fit(model=declared(flat), data=data, engine="mcem", max_iter=2, **RUN)
+    nz.sample(2, tune=1, chains=1, model=declared(), data=data, random_seed=1, quiet=True)
+    held_out, how = nz.Holdout(engine="vb", max_iter=2, tol=0), {"restarts": 1, "random_seed": 1, "quiet": True}
+    nz.select_rank(lambda rank: nz.gamma_nmf(None, rank, shape=(F, 1)), [1], method=held_out, data=data, **how)
+
+
+@pytest.mark.parametrize("name", BACKGROUNDS)
+def test_the_background_of_another_block_is_seen(name):
+    """A table goes by its columns: none of the forms is blind to which samples they are."""
+    source, turned = Given(X, background=BACKGROUNDS[name]), Given(X, background=BACKGROUNDS[name])
+    turned.read = lambda number: source.read(number)._replace(background=source.read((number + 1) % 2).background)
+    turned.bounds = source.bounds = [0, 30, 60]
+    found, wrong = (over(own, "vb") for own in (source, turned))
+    expected = in_memory(X, nz.VB(), background=BACKGROUNDS[name])
+    np.testing.assert_allclose(objective(found), objective(expected), rtol=1e-11)
+    assert not np.allclose(objective(wrong), objective(expected), rtol=1e-6)
+
+
 MODELS = {
     "exposure of samples": (Given(sp.csc_array(X), exposure=EXPOSURE), gamma, {"exposure": EXPOSURE[None]}, {}),
     "exposure of features": (Given(X), gamma, {"exposure": OF_FEATURES}, {"exposure": OF_FEATURES}),
@@ -109,6 +149,23 @@ MODELS = {
         Given(sp.csc_array(np.where(MASK, X + 1, 0)), observed="stored"),
         lambda X, **more: gamma(None if X is None else sp.csc_array(np.where(MASK, X + 1, 0)), **more),
         {"observed": "stored"},
+        {},
+    ),
+    **{
+        f"background, {name}": (Given(X, background=own), gamma, {"background": own}, {})
+        for name, own in BACKGROUNDS.items()
+    },
+    "sparse, background, pair": (
+        Given(sp.csc_array(X), exposure=EXPOSURE, background=BACKGROUNDS["pair"]),
+        lambda X, **more: gamma(None if X is None else sp.csc_array(X), **more),
+        {"exposure": EXPOSURE[None], "background": BACKGROUNDS["pair"]},
+        {},
+    ),
+    "mask, background": (Given(X, mask=MASK, background=TABLE), gamma, {"mask": MASK, "background": TABLE}, {}),
+    "stored, background": (
+        Given(LISTED, observed="stored", background=OF_LISTED),
+        lambda X, **more: gamma(None if X is None else LISTED, **more),
+        {"observed": "stored", "background": OF_LISTED},
         {},
     ),
     "flat W": (Given(X), flat, {}, {}),
@@ -131,7 +188,10 @@ def test_what_models_and_data_may_have(name, engine):
     np.testing.assert_allclose(objective(found), objective(expected), rtol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["exposure of samples", "background", "mask", "stored", "known component"])
+NEWTON = ["exposure of samples", "background", "background, pair", "mask", "stored", "known component"]
+
+
+@pytest.mark.parametrize("name", NEWTON)
 def test_newton_steps_come_to_an_optimum_of_those_in_memory(name):
     """From where nothing is left to gain in memory; which of its optima that is the start says."""
     data, make, whole, apart = MODELS[name]
@@ -153,15 +213,19 @@ def assert_never_rises(idata):
     assert np.all(np.diff(objective(idata)) <= 1e-12 * np.abs(objective(idata)[1:]))
 
 
-@pytest.mark.parametrize("background", [None, OF_FEATURES], ids=["alone", "beside a background"])
-def test_sizes_of_rows_are_found_at_once(background):
+@pytest.mark.parametrize(
+    ("of_model", "of_samples"),
+    [({}, {}), ({"background": OF_FEATURES}, {}), ({}, {"background": OF_FEATURES})],
+    ids=["alone", "beside a background", "beside a background of samples"],
+)
+def test_sizes_of_rows_are_found_at_once(of_model, of_samples):
     """Where means are W H alone; a background does not scale with W."""
     sizes = 10.0 ** np.linspace(-3, 3, F)[:, None]
     first = [
-        objective(over(CutArray(X, 17), "em", declared(background=background), initvals={"W": W}, max_iter=1))
+        objective(over(Given(X, **of_samples), "em", declared(**of_model), initvals={"W": W}, max_iter=1))
         for W in (OF_W, sizes * OF_W)
     ]
-    assert np.allclose(*first, rtol=1e-10) == (background is None)
+    assert np.allclose(*first, rtol=1e-10) == (not of_model | of_samples)
 
 
 def test_newton_steps_of_few_components_come_to_the_same_optimum(monkeypatch):
@@ -288,7 +352,45 @@ REFUSED = {
         "beside those of the model",
     ),
     "bad exposure": (lambda: over(Given(X, exposure=-EXPOSURE), "em"), InputError, "one per sample"),
+    "two backgrounds": (
+        lambda: over(Given(X, background=TABLE), "em", declared(background=OF_FEATURES)),
+        InputError,
+        "backgrounds of samples beside those of the model; expected one of both; add them up",
+    ),
+    "backgrounds of some blocks": (
+        lambda: over(OfFirst(X, 17, background=TABLE), "em"),
+        InputError,
+        "data.read(1): got backgrounds of some blocks only; expected backgrounds of all or of none",
+    ),
+    "negative background": (
+        lambda: over(Given(X, background=np.where(np.arange(N) == 20, -1.0, TABLE)), "em"),
+        InputError,
+        "data.read(1), background: got values from -1.0 to",
+    ),
+    "background that is no number": (
+        lambda: over(Given(X, background=np.where(np.arange(N) == 40, np.nan, TABLE[:1])), "vb"),
+        InputError,
+        "data.read(2), background: got values that are NaN or infinite (1 of them); expected finite numbers >= 0",
+    ),
+    "background of other features": (
+        lambda: over(Given(X, background=TABLE[1:]), "em"),
+        InputError,
+        "data.read(0), background: got shape (11, 17); expected a shape that broadcasts to (12, 17)",
+    ),
+    "sparse background of all cells": (
+        lambda: over(Given(sp.csc_array(X), background=sp.csc_array(TABLE)), "em"),
+        InputError,
+        "data.read(0), background: got a sparse matrix; expected one for a sparse X of which only stored cells",
+    ),
 }
+
+
+class OfFirst(CutSamples):
+    """What comes with samples comes with those of the first block alone."""
+
+    def read(self, number):
+        found = super().read(number)
+        return found if number == 0 else found._replace(background=None)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -328,14 +430,20 @@ def test_labels_in_a_block_are_those_of_its_place():
     first = table.iloc[:, :17]
     data, found = cells(nz.Samples(first, exposure[:17]))
     np.testing.assert_array_equal(data.values, X[:, :17])
-    np.testing.assert_array_equal(found, EXPOSURE[:17])
+    np.testing.assert_array_equal(found.exposure, EXPOSURE[:17])
+    background = pd.DataFrame(TABLE, table.index, table.columns).iloc[:, :17]
+    np.testing.assert_array_equal(cells(nz.Samples(first, background=background))[1].background, TABLE[:, :17])
+    of_features = pd.DataFrame(OF_FEATURES, table.index)
     for turned, words in (
         (nz.Samples(first[::-1]), "'feature' that differ from the source's"),
         (nz.Samples(first[first.columns[::-1]]), "'obs' that differ from the source's"),
         (nz.Samples(X[:, :17], exposure[:17][::-1]), "'obs' that differ from X's"),
         (nz.Samples(first, mask=pd.DataFrame(MASK, table.index)[::-1].iloc[:, :17]), "'feature' that differ from X's"),
+        (nz.Samples(first, background=background[::-1]), "'feature' that differ from X's"),
+        (nz.Samples(X[:, :17], background=background[background.columns[::-1]]), "'obs' that differ from X's"),
+        (nz.Samples(first, background=(of_features[::-1], TABLE[:1, :17])), "'feature' that differ from X's"),
     ):
-        with pytest.raises(InputError, match=rf"data\.read\(0\): got labels of {words}"):
+        with pytest.raises(InputError, match=rf"data\.read\(0\)(, background)?: got labels of {words}"):
             cells(turned)
 
 

@@ -38,6 +38,11 @@ SETTINGS = {
     "mask": (lambda block: CutSamples(X, block, mask=MASK), {}, {"mask": MASK}),
     "exposures": (lambda block: CutSamples(X, block, exposure=EXPOSURE), {}, {"exposure": EXPOSURE[None]}),
     "background": (lambda block: CutArray(X, block), {"background": BACKGROUND}, {}),
+    "background of samples": (
+        lambda block: CutSamples(X, block, background=BACKGROUND * EXPOSURE),
+        {},
+        {"background": BACKGROUND * EXPOSURE},
+    ),
     "known component": (lambda block: CutArray(X, block), {"known": KNOWN}, {}),
 }
 OPTIONS = {

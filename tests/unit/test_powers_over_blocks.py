@@ -151,6 +151,18 @@ MODELS = {
     "exposure of samples": (CutSamples(X, exposure=OF_SAMPLES), proper, {"exposure": OF_SAMPLES[None]}, {}),
     "exposure of features": (CutSamples(X), proper, {"exposure": OF_FEATURES}, {"exposure": OF_FEATURES}),
     "background": (CutSamples(SILENT), proper, {"background": OF_FEATURES}, {"background": OF_FEATURES}),
+    "background of samples": (
+        CutSamples(SILENT, exposure=OF_SAMPLES, background=OF_FEATURES * OF_SAMPLES),
+        proper,
+        {"exposure": OF_SAMPLES[None], "background": OF_FEATURES * OF_SAMPLES},
+        {},
+    ),
+    "flat W, background, pair": (
+        CutSamples(SILENT, background=(OF_FEATURES, OF_SAMPLES[None])),
+        flat,
+        {"background": (OF_FEATURES, OF_SAMPLES[None])},
+        {},
+    ),
     "mask": (CutSamples(X, mask=MASK), proper, {"mask": MASK}, {}),
     "NaN": (CutSamples(np.where(MASK, X, np.nan)), proper, {"mask": MASK}, {}),
     "known component": (CutSamples(X), proper, *2 * [{"known": KNOWN, "beta_w": [[0.8, 1.2]]}]),

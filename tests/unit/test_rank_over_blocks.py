@@ -25,6 +25,8 @@ X[0] += 1.0
 X[:, 0] += 1.0
 EXPOSURE = RNG.gamma(5.0, 0.2, N)
 MASK = RNG.random((F, N)) < 0.8
+PAIR = tuple(np.random.default_rng(2).gamma(2.0, 0.5, shape) for shape in ((F, 1), (1, N)))
+TABLE = PAIR[0] * PAIR[1]
 EM = nz.EM(accelerate="momentum")
 QUIET = {"random_seed": 1, "quiet": True, "cores": 1}
 SHARE = 0.2
@@ -72,6 +74,13 @@ CASES = {
     "dense, exposure": (X, {"exposure": EXPOSURE}, {"exposure": EXPOSURE[None]}),
     "sparse, exposure": (sp.csc_array(X), {"exposure": EXPOSURE}, {"exposure": EXPOSURE[None]}),
     "mask": (X, {"mask": MASK}, {"mask": MASK}),
+    "dense, background": (X, {"background": TABLE}, {"background": TABLE}),
+    "sparse, exposure, background": (
+        sp.csc_array(X),
+        {"exposure": EXPOSURE, "background": PAIR},
+        {"exposure": EXPOSURE[None], "background": PAIR},
+    ),
+    "sparse, background": (sp.csc_array(X), {"background": PAIR}, {"background": PAIR}),
 }
 
 

@@ -23,6 +23,7 @@ F, N, K = 12, 60, 3
 X = RNG.poisson(RNG.gamma(0.5, 1.0, (F, K)) @ RNG.gamma(0.5, 4.0, (K, N))).astype(float)
 X[0] += 1.0  # no sample and no feature is empty
 EXPOSURE = RNG.gamma(5.0, 0.2, N)
+TABLE = np.random.default_rng(2).gamma(1.0, 0.5, (F, N))
 RUN = {"max_iter": 25, "tol": 0, "random_seed": 1, "quiet": True, "cores": 1}
 EM = nz.EM(accelerate="momentum")
 
@@ -111,6 +112,47 @@ def test_predictions_need_the_model_that_was_fitted_and_no_data(tmp_path):
     np.testing.assert_array_equal(cells, expected.to_numpy()[..., rows, cols])
     with pytest.raises(InputError, match="H of 3 components; expected 2, as in the model"):
         nz.predict(found, nz.gamma_nmf(None, 2, shape=(F, 1)))
+
+
+FORMS = {"row": TABLE[:1], "column": TABLE[:, :1], "pair": (TABLE[:, :1], TABLE[:1]), "table": TABLE}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_predictions_have_the_background_that_came_with_the_samples(name, tmp_path):
+    data = CutSamples(X, 7, EXPOSURE, coords=LABELS, background=FORMS[name])
+    found = over(data, store=tmp_path / "r.zarr")
+    whole = nz.gamma_nmf(X, K, exposure=EXPOSURE[None], background=FORMS[name], coords=LABELS)
+    expected = nz.predict(found, whole, random_seed=1)
+    for result in (found, nz.load(tmp_path / "r.zarr")):
+        assert nz.predict(result, declared(), random_seed=1).equals(expected)
+        parts = nz.predict_blocks(result, declared(), width=11, random_seed=1)
+        np.testing.assert_array_equal(np.concatenate(list(parts), axis=-1), expected)
+    some = ["s40", "s3", "s41"]
+    assert nz.predict(found, declared(), samples=some, random_seed=1).equals(expected.sel(obs=some))
+    told, of_memory = found.attrs["model"].splitlines()[-1], nz.describe(nz.read(whole)).splitlines()
+    words = next(line for line in of_memory if line.startswith("background: "))
+    assert told == (words if name != "pair" else words.replace("array", "column times row,"))
+    table = FORMS[name] if name != "pair" else FORMS[name][0] * FORMS[name][1]
+    as_table = over(CutSamples(X, 7, EXPOSURE, background=np.broadcast_to(table, X.shape)))
+    assert found.attrs["coverage"] == as_table.attrs["coverage"]
+    without = over(CutSamples(X, 7, EXPOSURE), initvals=found)
+    assert found.attrs["coverage"] != without.attrs["coverage"]
+
+
+def test_what_a_result_lacks_of_a_background_is_told(tmp_path):
+    """A table without a store, and listed cells of which alone it is known."""
+    found = over(CutSamples(X, 7, background=TABLE))
+    with pytest.raises(InputError, match=r"model: got a model without the background of X, .* expected one with it"):
+        nz.predict(found, declared())
+    with_it = nz.gamma_nmf(None, K, shape=(F, N), background=TABLE)
+    expected = nz.predict(found, nz.gamma_nmf(X, K, background=TABLE), random_seed=1)
+    np.testing.assert_array_equal(nz.predict(found, with_it, random_seed=1), expected)
+    assert nz.report(found, tmp_path / "r.html", declared()).exists()
+    cells = sp.csc_array(np.where(X > 0, X, 0.0))
+    listed = sp.csc_array(np.where(X > 0, TABLE, 0.0))
+    stored = over(CutSamples(cells, 7, observed="stored", background=listed), store=tmp_path / "s.zarr")
+    with pytest.raises(InputError, match="without the background"):
+        next(nz.predict_blocks(stored, declared()))
 
 
 def test_of_activations_on_disk_those_of_the_samples_are_read(tmp_path):

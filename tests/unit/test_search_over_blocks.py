@@ -85,6 +85,28 @@ def test_chosen_blocks_are_side_by_side(form):
     np.testing.assert_array_equal(table, X[:, places])
 
 
+def test_backgrounds_of_chosen_blocks_are_side_by_side():
+    """Without a table where none was given: blocks whose backgrounds would need one are left."""
+    of_features = np.arange(1.0, F + 1.0)[:, None]
+    table = EXPOSURE * of_features
+    listed = sp.csc_array(np.where(X > 1, table, 0.0))
+    for cells, background, observed in (
+        (X, table, None),
+        (sp.csc_array(X), (of_features, EXPOSURE[None]), None),
+        (sp.csc_array(np.where(X > 1, X, 0.0)), listed, "stored"),
+    ):
+        source = CutSamples(cells, 7, EXPOSURE, observed=observed, background=background)
+        chosen = choose(structure_of(source), seed_key(1), most=20 * F).structure
+        rows, cols, _ = chosen.observed_cells()
+        places = np.array([EXPOSURE.tolist().index(own) for own in chosen.likelihood.exposure[0]])
+        assert len(places) > 7
+        np.testing.assert_array_equal(chosen.background_at(rows, cols), table[rows, places[cols]])
+    source = CutSamples(sp.csc_array(X), 7)
+    read = source.read
+    source.read = lambda n: read(n)._replace(background=(of_features**n, np.ones(len(read(n).X.toarray()[0]))))
+    assert choose(structure_of(source), seed_key(1)).n_blocks == 1
+
+
 def test_the_seed_chooses_blocks_up_to_so_many_cells():
     structure = structure_of(CutArray(X, 7))
     one = [choose(structure, seed_key(seed), most=1) for seed in range(20)]

@@ -21,6 +21,7 @@ X[:, 0] += 1.0
 EXPOSURE = RNG.gamma(5.0, 0.2, N)
 MASK = RNG.random((F, N)) < 0.8
 MASK[0] = True
+PAIR = tuple(np.random.default_rng(2).gamma(2.0, 0.5, shape) for shape in ((F, 1), (1, N)))
 QUIET = {"random_seed": 1, "quiet": True, "cores": 1}
 LONG = {**QUIET, "max_iter": 5000, "tol": 1e-9}
 EM = nz.EM(accelerate="momentum")
@@ -137,6 +138,8 @@ PROJECTED = {
     "sparse": (sp.csc_array(X), {}, {}),
     "mask": (X, {"mask": MASK}, {"mask": MASK}),
     "exposure": (X, {"exposure": EXPOSURE}, {"exposure": EXPOSURE[None]}),
+    "background": (sp.csc_array(X), {"background": PAIR}, {"background": PAIR}),
+    "table of backgrounds": (X, {"background": PAIR[0] * PAIR[1]}, {"background": PAIR[0] * PAIR[1]}),
 }
 
 
@@ -178,13 +181,15 @@ def test_shapes_below_one_leave_vb():
         nz.project(idata, model=model, data=X[:5], **QUIET)
 
 
-def test_exposures_that_differ_between_samples_must_come_with_the_blocks():
-    model = nz.gamma_nmf(OLD, K, exposure=EXPOSURE[None, :40])
+@pytest.mark.parametrize("name", ["exposure", "background"])
+def test_what_differs_between_samples_must_come_with_the_blocks(name):
+    of_blocks = EXPOSURE if name == "exposure" else EXPOSURE[None]
+    model = nz.gamma_nmf(OLD, K, **{name: EXPOSURE[None, :40]})
     idata = nz.fit(model=model, engine="em", max_iter=20, tol=0, search=None, **QUIET)
-    with pytest.raises(InputError, match="data: got no exposures; expected those of the samples"):
+    with pytest.raises(InputError, match=f"data: got no {name}s; expected those of the samples"):
         nz.project(idata, model=model, data=CutArray(X, 7), **QUIET)
-    found = nz.project(idata, model=model, data=CutSamples(X, exposure=EXPOSURE), **LONG)
-    expected = nz.project(idata, X, model=model, exposure=EXPOSURE[None], engine=EM, **LONG)
+    found = nz.project(idata, model=model, data=CutSamples(X, **{name: of_blocks}), **LONG)
+    expected = nz.project(idata, X, model=model, **{name: EXPOSURE[None]}, engine=EM, **LONG)
     np.testing.assert_allclose(activations(found), activations(expected), rtol=1e-5, atol=1e-6)
 
 
@@ -193,6 +198,7 @@ REFUSED = {
     "both": ({"X_new": X, "data": X}, InputError, "X_new and data"),
     "mask": ({"data": X, "mask": MASK}, InputError, "mask: got a value with data="),
     "exposure": ({"data": X, "exposure": EXPOSURE}, InputError, "exposure: got a value with data="),
+    "background": ({"data": X, "background": PAIR}, InputError, "background: got a value with data="),
     "path": ({"data": "x.zarr"}, InputError, "nz.open_blocks"),
     "features": ({"data": X[:5]}, InputError, "got 5 features; expected 12"),
     "engine": ({"data": X, "engine": "gibbs"}, InputError, "gibbs"),
@@ -267,6 +273,13 @@ def test_passes_take_every_sample_in_orders_of_their_own(form, monkeypatch):
         np.testing.assert_array_equal(np.sort(one), numbers)
     assert [np.array_equal(passes[0], other) for other in passes] == [True, False, True, False, False, False]
     assert not any(np.all(np.diff(block) == 1) for block in blocks)
+
+
+@pytest.mark.parametrize("passes", [None, 2])
+def test_a_stream_refuses_a_background_of_samples(passes):
+    source = CutSamples(X, background=PAIR)
+    with pytest.raises(InputError, match="data: got a background of samples, with 'online_em'; expected none"):
+        nz.stream(nz.gap(None, K, shape=(F, 1)), data=source, passes=passes, random_seed=1)
 
 
 def test_a_stream_learns_in_passes():

@@ -125,7 +125,8 @@ class BlockEMProblem(CountBlocks):
     @property
     def is_whole(self) -> bool:
         """Whether means are made of free columns of W alone."""
-        return self.left.factor.known is None and self.structure.likelihood.background is None
+        backgrounds = self.structure.likelihood.background, self.data.offsets.background
+        return self.left.factor.known is None and all(own is None for own in backgrounds)
 
     def lay_out(self, structure: Factorisation) -> Any:
         """As other passes want them, or for Newton steps as a list of cells, along either side."""

@@ -41,7 +41,7 @@ from nmf_zoo.inference.shared.start import RandomRows, start_blocks
 from nmf_zoo.kernels.numerics.multiplicative import column_changes
 from nmf_zoo.kernels.random.keyed_rng import generator_of
 from nmf_zoo.runtime.engine import BlockEngine, Verdict
-from nmf_zoo.structure import Array, Data, Dense, Factorisation, even_bounds
+from nmf_zoo.structure import Array, Data, Dense, Factorisation, OffsetsOfSamples, even_bounds
 
 
 class SumsOfW(NamedTuple):
@@ -88,9 +88,9 @@ def step(problem: CountBlocks, state: MinibatchState, key: np.uint64) -> tuple[M
     data, before, old, turn, generator = problem.data, state.W, 1.0, state.turn + 1, generator_of(key)
     numbers, bound = generator.permutation(data.n_blocks).tolist(), float(np.sum(data.constants))
     of_H, n_all = np.zeros(problem.structure.rank), problem.structure.shape[1]
-    for number, block in zip(numbers, read_ahead(data.read, numbers), strict=True):
+    for number, (block, offsets) in zip(numbers, read_ahead(data.read, numbers), strict=True):
         sources = _sources_before(problem, state, number)
-        for samples, batch in minibatches(problem, number, block, generator):
+        for samples, batch in minibatches(problem, number, block, offsets, generator):
             if not state.turn:
                 sources[samples] = gather_H(batch, state.W, point(sources[samples]))
             H = settle(problem, state.W, batch, sources[samples])
@@ -140,18 +140,16 @@ class LastLook(NamedTuple):
 
 
 def minibatches(
-    problem: CountBlocks, number: int, block: Data, generator: np.random.Generator
+    problem: CountBlocks, number: int, block: Data, offsets: OffsetsOfSamples, generator: np.random.Generator
 ) -> Iterator[tuple[Array, SampleBlock]]:
     """(samples, numbered within the block, and the model of these) of each minibatch of a block."""
-    data = problem.data
-    n, first = block.shape[1], data.bounds[number]
+    n = block.shape[1]
     ends = even_bounds(n, n_minibatches(problem, number))
     order = np.arange(n) if len(ends) == 2 else generator.permutation(n)
     shuffled = block if len(ends) == 2 else with_samples(block, order)
     for start, stop in pairwise(ends):
         samples = order[start:stop]
-        exposure = None if data.exposure is None else data.exposure[first + samples]
-        structure = structure_of_samples(problem.structure, span_of(shuffled, start, stop), exposure)
+        structure = structure_of_samples(problem.structure, span_of(shuffled, start, stop), offsets.of(samples))
         yield (
             samples,
             SampleBlock(number, start, stop, structure, Side(structure.H, True), problem.lay_out(structure), 0.0),

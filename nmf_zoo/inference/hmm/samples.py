@@ -8,7 +8,7 @@ import numpy as np
 
 from nmf_zoo.inference.shared.layout import Layout, Weights, compress, likelihood_constant, weigh
 from nmf_zoo.kernels.hmm.basis_states import Counts
-from nmf_zoo.structure import Array, Factorisation, Listed, Outer
+from nmf_zoo.structure import Array, Factorisation
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def shared_offset(structure: Factorisation) -> Array | None:
     background, exposure = structure.likelihood.background, structure.likelihood.exposure
     if background is None:
         return np.zeros(structure.shape[0])
-    if isinstance(background, Outer | Listed) or isinstance(exposure, Outer | Listed):
+    if not (isinstance(background, np.ndarray) and isinstance(exposure, np.ndarray | None)):
         return None
     ratio = np.atleast_2d(background / (1.0 if exposure is None else exposure))
     return np.array(np.broadcast_to(ratio, (structure.shape[0], 1))[:, 0]) if ratio.shape[1] == 1 else None

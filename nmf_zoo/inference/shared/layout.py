@@ -31,7 +31,18 @@ from nmf_zoo.errors import RunFailed
 from nmf_zoo.kernels.counts.sources import divide, fill_means, gather, smallest_mean
 from nmf_zoo.kernels.simd.lanes import Padded, padded_zeros
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import CHUNK, Array, Cells, Dense, Factorisation, Listed, Outer, even_bounds, is_rising, slices
+from nmf_zoo.structure import (
+    CHUNK,
+    Array,
+    Cells,
+    Dense,
+    Factorisation,
+    Outer,
+    even_bounds,
+    is_rising,
+    slices,
+    total_of,
+)
 
 MOST_CHUNKS, CHUNK_NONZEROS = 8, 1 << 14  # chunks depend on the data alone, so that no sum depends on the threads
 LARGEST_INT32 = np.iinfo(np.int32).max
@@ -240,7 +251,7 @@ def weigh(structure: Factorisation) -> Weights:
         return Weights(*_ones(), data.mask * structure.exposure_table())
     if isinstance(exposure, Outer):
         return Weights(exposure.of_features, np.ascontiguousarray(exposure.of_samples.T))
-    assert not isinstance(exposure, Listed)  # which is of incomplete data alone
+    assert isinstance(exposure, np.ndarray | None)  # others are of incomplete data, or of a background
     exposure = np.ones((1, 1)) if exposure is None else np.atleast_2d(exposure)
     if exposure.shape[0] == 1:
         return Weights(np.ones((1, 1)), np.ascontiguousarray(exposure.T, dtype=np.float64))
@@ -255,11 +266,13 @@ def _ones() -> tuple[Array, Array]:
 
 def background_of_samples(structure: Factorisation) -> Array | float:
     """The sum of the background over each sample's observed cells, (N,)."""
-    data = structure.data
-    if structure.likelihood.background is None:
+    data, background = structure.data, structure.likelihood.background
+    if background is None:
         return 0.0
     if isinstance(data, Cells) and not data.is_complete:
         return np.bincount(data.cols, structure.background_at(data.rows, data.cols), structure.shape[1])
+    if isinstance(background, Outer) and not isinstance(data, Dense):
+        return np.sum(background.of_features) * background.of_samples[0]
     seen = data.mask if isinstance(data, Dense) and data.mask is not None else True
     return structure.background_table().sum(axis=0, where=seen)
 
@@ -276,7 +289,7 @@ def likelihood_constant(structure: Factorisation) -> float:
     if isinstance(data, Dense):
         return constant - float(np.sum(structure.background_table(), where=True if data.mask is None else data.mask))
     if data.is_complete:
-        return constant - float(np.sum(structure.background_table()))
+        return constant - total_of(structure.likelihood.background, structure.shape)
     return constant - float(np.sum(structure.background_at(data.rows, data.cols)))
 
 

@@ -30,6 +30,7 @@ from nmf_zoo.structure import (
     Flat,
     LogLinearGammaPrior,
     Offset,
+    OffsetsOfSamples,
     Proper,
     Unknown,
     sides_of,
@@ -213,19 +214,13 @@ def sample_blocks(problem: BlockProblem, numbers: Sequence[int]) -> Iterator[Sam
 
 def structure_of_block(structure: Factorisation, number: int) -> Factorisation:
     """The model of a block's samples alone, with their data."""
-    data = cast(Blocked, structure.data)
-    first, last = data.bounds[number : number + 2]
-    exposure = None if data.exposure is None else data.exposure[first:last]
-    return structure_of_samples(structure, data.read(number), exposure)
+    return structure_of_samples(structure, *cast(Blocked, structure.data).read(number))
 
 
-def structure_of_samples(structure: Factorisation, block: Data, exposure: Array | None) -> Factorisation:
-    """The model of these samples alone; ``exposure`` (n,) is theirs, where they have any."""
+def structure_of_samples(structure: Factorisation, block: Data, offsets: OffsetsOfSamples) -> Factorisation:
+    """The model of these samples alone, with what came with them."""
     H = replace(structure.H, shape=(structure.rank, block.shape[1]))
-    likelihood = structure.likelihood
-    if exposure is not None:
-        likelihood = replace(likelihood, exposure=exposure[None])
-    return replace(structure, data=block, H=H, likelihood=likelihood)
+    return replace(structure, data=block, H=H, likelihood=offsets.in_place(structure.likelihood))
 
 
 def read_ahead(read: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:

@@ -8,7 +8,7 @@ from typing import Any
 from nmf_zoo.errors import InputError, number_of
 from nmf_zoo.interfaces.tables import read_matrix
 from nmf_zoo.interfaces.tables.arrays import Matrix
-from nmf_zoo.verbs.block_source import Samples
+from nmf_zoo.verbs.block_source import Samples, features_in_order
 
 
 class FileBlocks:
@@ -41,10 +41,11 @@ class FileBlocks:
         path = self.paths[number]
         table = self._table(path)
         order = self._order(path, table)
-        values = table.values
+        values, background = table.values, table.background
         if order is not None:
             values = (values.tocsr() if table.is_sparse else values)[order]
-        return Samples(values, table.exposure, observed=table.observed)
+            background = features_in_order(background, order)
+        return Samples(values, table.exposure, observed=table.observed, background=background)
 
     def _table(self, path: Path) -> Matrix:
         return read_matrix(path, transpose=self._transpose)

@@ -4,6 +4,10 @@ Arrays ``indptr`` (samples + 1), ``indices`` and ``data`` (cells), ``exposure`` 
 ``feature`` and ``obs`` where there are labels: JSON of text, or of numbers with their dtype in the attribute ``dtype``,
 times as integers. The attribute ``observed`` says whether cells that are not listed are
 zeros ("all") or missing ("stored"). Counts are 32-bit integers, other numbers 64-bit floats.
+
+A background of the samples is in ``background_feature`` (features) and ``background_obs`` (samples), whose product it
+is, each where it is not ones; or, of cells of which all others are missing, in ``background`` (cells); else in
+``background_table`` (samples, features). Stores that have one are of version 2 of the layout, others of version 1.
 """
 
 from __future__ import annotations
@@ -24,11 +28,12 @@ from nmf_zoo.labels import writable_labels
 from nmf_zoo.options import names_checked
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.sparse import index_dtype
-from nmf_zoo.structure import Array, Cells, Data
+from nmf_zoo.structure import Array, Cells, Data, InBlocks, Listed, Offset, OffsetsOfSamples, Outer, offset_table
 from nmf_zoo.verbs.block_source import (
     BlockSource,
     CutArray,
     FeatureLabels,
+    GatheredOffsets,
     Samples,
     as_data,
     as_source,
@@ -37,7 +42,8 @@ from nmf_zoo.verbs.block_source import (
     samples_of_block,
 )
 
-VERSION = 1  # of the layout
+PLAIN, WITH_BACKGROUND = 1, 2  # versions of the layout: what does not know of backgrounds must not read these
+BY_FEATURE, BY_SAMPLE, BY_CELL, TABLE = "background_feature", "background_obs", "background", "background_table"
 CHUNK = 1 << 20  # cells of a chunk
 LARGEST_COUNT = 2**32 - 1
 WHOLE = "what nz.write_blocks wrote"
@@ -49,8 +55,9 @@ class ZarrBlocks:
     def __init__(self, path: Path, block: int | None = None):
         self.path, self._block, root = path, block, _open(path)
         attrs = dict(root.attrs)
-        if attrs.get(LAYOUT) != VERSION:
-            raise InputError(str(path), f"layout {attrs.get(LAYOUT)!r}", f"{VERSION}", "write it with this version")
+        if attrs.get(LAYOUT) not in (PLAIN, WITH_BACKGROUND):
+            got, expected = f"layout {attrs.get(LAYOUT)!r}", f"{PLAIN} or {WITH_BACKGROUND}"
+            raise InputError(str(path), got, expected, "write it with this version")
         shape = attrs.get("shape")
         if not (isinstance(shape, list) and len(shape) == 2 and all(isinstance(n, int) and n > 0 for n in shape)):
             raise InputError(str(path), f"the shape {shape!r}"[:80], WHOLE)
@@ -65,8 +72,10 @@ class ZarrBlocks:
         if np.any(np.diff(self._indptr) < 0):
             raise InputError(str(path), "an indptr that falls", WHOLE)
         self._exposure = self._array(root, "exposure", self.shape[1])[:] if "exposure" in root else None
+        self._background = self._open_background(root)
         self.coords = {dim: self._labels(root, dim) for dim in ("feature", "obs") if dim in root}
-        size = samples_of_block(self.shape, stored) if block is None else block
+        cells = self.shape[0] * self.shape[1] if TABLE in self._background else stored  # what is read for a block
+        size = samples_of_block(self.shape, cells) if block is None else block
         self.bounds = bounds_of(self.shape[1], size)
 
     def __reduce__(self) -> Any:
@@ -82,9 +91,24 @@ class ZarrBlocks:
         except (ValueError, TypeError) as error:
             raise InputError(str(self.path), f"labels of {dim!r} that can't be read", WHOLE) from error
 
-    def _array(self, root: Any, name: str, length: int | None) -> Any:
+    def _open_background(self, root: Any) -> dict[str, Any]:
+        """By the names of the arrays: numbers of features and samples, and of cells and tables where they are read."""
+        sides = {BY_FEATURE: self.shape[0], BY_SAMPLE: self.shape[1]}
+        found = {name: self._array(root, name, length)[:] for name, length in sides.items() if name in root}
+        if BY_CELL in root:
+            found[BY_CELL] = ReadInOrder(self._array(root, BY_CELL, len(self._data)))
+        if TABLE in root:
+            found[TABLE] = self._array(root, TABLE, self.shape[1], self.shape[0])
+        return found
+
+    def _array(self, root: Any, name: str, length: int | None, *others: int) -> Any:
         found = root.get(name)
-        if found is None or found.ndim != 1 or found.dtype.kind not in "iuf" or length not in (None, found.shape[0]):
+        if (
+            found is None
+            or found.shape[1:] != others
+            or found.dtype.kind not in "iuf"
+            or length not in (None, found.shape[0])
+        ):
             got = "no array" if found is None else f"an array of shape {found.shape} of {found.dtype}"
             raise InputError(str(self.path), f"{got} {name!r}", WHOLE)
         return found
@@ -105,7 +129,20 @@ class ZarrBlocks:
         indptr = self._indptr[first : last + 1] - begin
         X.data, X.indices, X.indptr = values, indices, indptr.astype(index_dtype(end - begin))
         exposure = None if self._exposure is None else self._exposure[first:last]
-        return Samples(X, exposure, observed=self._observed)
+        return Samples(X, exposure, observed=self._observed, background=self._background_of(X, first, last, begin, end))
+
+    def _background_of(self, X: Any, first: int, last: int, begin: int, end: int) -> Any:
+        """Of samples, whose cells are these."""
+        own = self._background
+        if TABLE in own:
+            return own[TABLE][first:last].T
+        if BY_CELL in own:
+            found = sp.csc_array(X.shape)
+            found.data, found.indices, found.indptr = own[BY_CELL].read(begin, end), X.indices, X.indptr
+            return found
+        of_features = own[BY_FEATURE][:, None] if BY_FEATURE in own else None
+        of_samples = own[BY_SAMPLE][first:last] if BY_SAMPLE in own else None
+        return of_samples if of_features is None else of_features if of_samples is None else (of_features, of_samples)
 
 
 class ReadInOrder:
@@ -146,7 +183,7 @@ def write_blocks(
     path : the store, a name that ends in ``.zarr``
     data : an array, a DataFrame or DataArray, a sparse matrix (features, samples), what
         :func:`~nmf_zoo.open_blocks` opens, or any object with ``shape``, ``bounds`` and ``read(number)``. Exposures,
-        labels and missing cells are written, too
+        backgrounds, labels and missing cells are written, too
     block : samples that are read at a time, of an array or a sparse matrix
     compress : False leaves cells as they are: four times the room and less work in each pass
     overwrite : replace what is there
@@ -176,27 +213,27 @@ class Kinds(NamedTuple):
     is_complete: bool
     dtype: Any
     cells: int
-    has_exposure: bool
+    offsets: OffsetsOfSamples
+    is_by_cell: bool  # the background
 
 
 def _look(source: BlockSource, labels: FeatureLabels) -> Kinds:
     """Every cell is a number >= 0, features have the same labels in all blocks; and which numbers there are."""
-    is_complete, is_count, cells, with_exposure = True, True, 0, 0
-    for first, data, exposure in _blocks(source, labels):
+    is_complete, is_count, cells, by_cell, gathered = True, True, 0, True, GatheredOffsets(source)
+    for number, (first, data, offsets) in enumerate(_blocks(source, labels)):
+        gathered.add(number, offsets)
+        by_cell &= isinstance(offsets.background, Listed)
         values = data.observed_values
         if not np.all(np.isfinite(values) & (values >= 0)):
             bad = values[~(np.isfinite(values) & (values >= 0))][0]
             raise InputError("data", f"the cell {bad:g} in the block from sample {first} on", "finite numbers >= 0")
         is_complete &= data.is_complete
         is_count &= bool(np.all(values == np.floor(values)) and values.max(initial=0) <= LARGEST_COUNT)
-        with_exposure += exposure is not None
         cells += values.size
-    if with_exposure not in (0, len(source.bounds) - 1):
-        raise InputError("data", "exposures of some blocks only", "exposures of all or of none")
-    return Kinds(is_complete, np.uint32 if is_count else np.float64, cells, with_exposure > 0)
+    return Kinds(is_complete, np.uint32 if is_count else np.float64, cells, gathered.all(), by_cell)
 
 
-def _blocks(source: BlockSource, labels: FeatureLabels) -> Iterator[tuple[int, Data, Array | None]]:
+def _blocks(source: BlockSource, labels: FeatureLabels) -> Iterator[tuple[int, Data, OffsetsOfSamples]]:
     for number in range(len(source.bounds) - 1):
         yield int(source.bounds[number]), *as_data(source, number, labels)
 
@@ -211,16 +248,21 @@ def _write(path: Path, source: BlockSource, kinds: Kinds, features: FeatureLabel
             name: root.create_array(name, shape=(0,), chunks=(CHUNK,), dtype=dtype, compressors=codec, fill_value=0)
             for name, dtype in (("indices", np.int32), ("data", kinds.dtype))
         }
+        arrays |= _make_background(root, source.shape, kinds, codec)
         arrays = {name: array.with_config({"write_empty_chunks": True}) for name, array in arrays.items()}
-        indptr, exposures = [np.zeros(1, np.int64)], []
-        for _, data, exposure in _blocks(source, features):
+        indptr = [np.zeros(1, np.int64)]
+        for first, data, offsets in _blocks(source, features):
             lengths, rows, values = _by_sample(data, kinds.is_complete)
             indptr.append(indptr[-1][-1] + np.cumsum(lengths))
             arrays["indices"].append(rows.astype(np.int32))
             arrays["data"].append(values.astype(kinds.dtype))
-            exposures += [] if exposure is None else [exposure]
-        whole = {"indptr": np.concatenate(indptr)}
-        whole |= {"exposure": np.concatenate(exposures)} if kinds.has_exposure else {}
+            if BY_CELL in arrays:
+                arrays[BY_CELL].append(offsets.background.values)
+            if TABLE in arrays:
+                table = offset_table(offsets.background, data.shape, 0.0)
+                arrays[TABLE][first : first + data.shape[1]] = np.ascontiguousarray(table.T)
+        whole = {"indptr": np.concatenate(indptr), **_sides(kinds.offsets.background)}
+        whole |= {} if kinds.offsets.exposure is None else {"exposure": kinds.offsets.exposure}
         dtypes = {}
         of_blocks = {} if features.own is None else {"feature": features.own}
         for dim, labels in {**of_blocks, **labels_of(source, source.shape)}.items():
@@ -231,9 +273,30 @@ def _write(path: Path, source: BlockSource, kinds: Kinds, features: FeatureLabel
             made[:] = array
             made.attrs.update({"dtype": dtypes[name]} if name in dtypes else {})
         observed = "all" if kinds.is_complete else "stored"
-        root.attrs.update({LAYOUT: VERSION, "shape": [int(n) for n in source.shape], "observed": observed})
+        version = PLAIN if kinds.offsets.background is None else WITH_BACKGROUND
+        root.attrs.update({LAYOUT: version, "shape": [int(n) for n in source.shape], "observed": observed})
     except OSError as error:
         raise NotWritten("path", str(path), error.errno or 0, error.strerror or str(error)) from error
+
+
+def _make_background(root: Any, shape: tuple[int, int], kinds: Kinds, codec: Any) -> dict[str, Any]:
+    """The array of a background that is read block by block."""
+    if not isinstance(kinds.offsets.background, InBlocks):
+        return {}
+    how: dict[str, Any] = {"dtype": np.float64, "compressors": codec, "fill_value": 0}
+    if kinds.is_by_cell:
+        return {BY_CELL: root.create_array(BY_CELL, shape=(0,), chunks=(CHUNK,), **how)}
+    chunks = (min(shape[1], max(1, CHUNK // shape[0])), shape[0])
+    return {TABLE: root.create_array(TABLE, shape=shape[::-1], chunks=chunks, **how)}
+
+
+def _sides(background: Offset | None) -> dict[str, Array]:
+    """Numbers of features and of samples, whose product it is."""
+    if isinstance(background, Outer):
+        return {BY_FEATURE: background.of_features[:, 0], BY_SAMPLE: background.of_samples[0]}
+    if isinstance(background, np.ndarray):
+        return {BY_SAMPLE if len(background) == 1 else BY_FEATURE: background.ravel()}
+    return {}
 
 
 def _written(labels: Array) -> tuple[str, str]:

@@ -270,9 +270,10 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Any]:
     table = read_table(arguments)
     data: dict[str, Any] = {"X": table.values, "coords": {"feature": table.rows, "obs": table.columns}}
     data |= {"observed": table.observed} if table.observed else {}
-    if table.exposure is not None:
-        _refuse_beside(arguments, "exposure")
-        data["exposure"] = table.exposure[None]
+    for name, found in (("exposure", table.exposure), ("background", table.background)):
+        if found is not None:
+            _refuse_beside(arguments, name)
+            data[name] = found[None] if name == "exposure" else found
     if table.observed:
         _refuse_beside(arguments, "observed")
     is_dense = not table.is_sparse

@@ -30,6 +30,7 @@ class Matrix:
     rows, columns : labels, or None
     exposure : (columns,) of the samples, or None
     observed : "stored" where cells that a sparse array does not list are missing; None where they are zeros
+    background : as a declaration takes it, or None
     """
 
     values: Any
@@ -37,6 +38,7 @@ class Matrix:
     columns: list[Any] | None = None
     exposure: np.ndarray | None = None
     observed: str | None = None
+    background: Any = None
 
     @property
     def shape(self) -> tuple[int, int]:

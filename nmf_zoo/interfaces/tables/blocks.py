@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import issparse
 
 from nmf_zoo.interfaces.tables.arrays import Matrix
 from nmf_zoo.memory import require_memory
@@ -28,7 +29,7 @@ def is_ours(path: Path) -> bool:
 
 
 def read_blocks(path: Path, suffix: str) -> Matrix:
-    """All blocks, with labels, exposures of samples, and whether cells that are not listed are missing.
+    """All blocks, with labels, exposures and backgrounds of samples, and whether cells that are not listed are missing.
 
     An array where most cells are listed: laws that see zeros take no sparse matrix.
     """
@@ -43,7 +44,8 @@ def read_blocks(path: Path, suffix: str) -> Matrix:
     rows, columns = (None if labels is None else list(labels) for labels in map(store.coords.get, ("feature", "obs")))
     matrix = by_sample(str(path), samples.X)
     if store.n_cells < DENSE * store.shape[0] * store.shape[1]:
-        return Matrix(matrix, rows, columns, samples.exposure, samples.observed)
+        return Matrix(matrix, rows, columns, samples.exposure, samples.observed, samples.background)
     values = np.full(matrix.shape, 0.0 if samples.observed is None else np.nan)
     values[matrix.indices, np.repeat(np.arange(matrix.shape[1]), np.diff(matrix.indptr))] = matrix.data
-    return Matrix(values, rows, columns, samples.exposure)
+    background = samples.background.toarray() if issparse(samples.background) else samples.background
+    return Matrix(values, rows, columns, samples.exposure, background=background)
