@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
@@ -87,14 +88,15 @@ class OnDisk:
 
     A thread of its own writes the arrays of a block while the next is worked on, removes turns that are dropped, and
     reads what is expected, in the order in which it is asked to. Of one block at a time arrays wait to be written, and
-    an error in that is raised by the next call, or by ``flush``. A file is there as a whole or not at all: a process
-    that was thought dead may write one that is there already.
+    an error in that is raised by the next call, and by all that follow. A file is there as a whole or not at all: a
+    process that was thought dead may write one that is there already. Threads of a worker may share one of these.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._thread: ThreadPoolExecutor | None = None
-        self._asked: list[Future[None]] = []  # of writing and removing, in order, as far as nobody looked at them
+        self._asked: list[Future[None]] = []  # of writing and removing, in order; those that went well are dropped
+        self._lock = Lock()
         self._unwritten: dict[tuple[int, int], Arrays] = {}
         self._here: ReadInAdvance | None = None  # of the block that is worked on
         self._next: ReadInAdvance | None = None
@@ -149,8 +151,10 @@ class OnDisk:
 
     def flush(self) -> None:
         """Wait until all that was put is in files."""
-        while self._asked:
-            self._asked.pop(0).result()
+        with self._lock:
+            while self._asked:
+                self._asked[0].result()
+                del self._asked[0]
 
     def close(self) -> None:
         """Remove the folder."""
@@ -173,8 +177,9 @@ class OnDisk:
         self._asked.append(self._submit(work, *of))
 
     def _raise_what_failed(self) -> None:
-        while self._asked and self._asked[0].done():
-            self._asked.pop(0).result()
+        for asked in list(self._asked):
+            if asked.done():
+                asked.result()
 
     def _forget(self, is_gone: Callable[[tuple[int, int]], bool]) -> None:
         """What was read in advance, and is not what a file will hold."""

@@ -34,7 +34,7 @@ class SavedArrays(OnDisk):
     def receipt(self, turn: int, numbers: Sequence[int]) -> Any:
         """Checksums of their arrays, which this process need not keep."""
         self.flush()
-        wanted, sums = set(map(str, numbers)), self._sums[turn]
+        wanted, sums = set(map(str, numbers)), self._sums.get(turn, {})  # of a pass that keeps nothing there are none
         return {entry: sums.pop(entry) for entry in list(sums) if entry.partition(".")[0] in wanted}
 
     def note(self, turn: int, receipt: Any) -> None:

@@ -135,6 +135,20 @@ def test_arrays_are_those_that_were_put_last(executor, tmp_path, monkeypatch):
     assert not arrays.folder.exists()
 
 
+def test_pieces_side_by_side_read_and_write_for_themselves(tmp_path, monkeypatch):
+    """As threads of a worker do; nobody goes on before what is its own is in files, and all are told of an error."""
+    reader = sample_blocks.BlockReader()
+    pieces = [reader.read(lambda number: number, numbers, goes_on=False) for numbers in ([0, 2], [1, 3])]
+    assert [next(piece) for _ in range(2) for piece in pieces] == [0, 1, 2, 3]
+    monkeypatch.setattr(np, "save", lambda path, array: (path / "none").write_bytes(b""))
+    arrays = OnDisk(tmp_path / "arrays")
+    arrays.put(0, 0, {"a": np.zeros(2)})
+    for _ in range(2):
+        with pytest.raises(NotWritten):
+            arrays.flush()
+    arrays.close()
+
+
 def test_what_a_pass_asks_for_is_read_in_advance(tmp_path, monkeypatch):
     """But for the first look at what is asked for, and at the end."""
     load, read, computes = OnDisk._load, [], set()

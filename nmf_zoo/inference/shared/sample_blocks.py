@@ -80,26 +80,25 @@ class BlockReader:
         return BlockReader, ()
 
     def read(self, read: Callable[[int], T], numbers: Sequence[int], goes_on: bool) -> Iterator[T]:
-        """``read(number)`` of each, each while the one before is worked on; of the first, too, where a pass follows."""
-        following = [*numbers[1:], *numbers[:goes_on]]
-        self._ask(read, numbers[0])
-        for at, number in enumerate(numbers):
-            found = self._found(number)
-            if at < len(following):
-                self._ask(read, following[at])
-            yield found
+        """``read(number)`` of each, each while the one before is worked on; of the first, too, where a pass follows.
 
-    def _ask(self, read: Callable[[int], Any], number: int) -> None:
+        Pieces that a worker of a cluster has in several threads read side by side.
+        """
+        ahead, self._ahead = self._ahead, None
+        waiting = ahead[1] if ahead is not None and ahead[0] == numbers[0] else self._ask(read, numbers[0])
+        for number in numbers[1:]:
+            found = waiting.result()
+            waiting = self._ask(read, number)
+            yield found
+        found = waiting.result()
+        if goes_on:
+            self._ahead = numbers[0], self._ask(read, numbers[0])
+        yield found
+
+    def _ask(self, read: Callable[[int], Any], number: int) -> Future[Any]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1)
-        if self._ahead is None or self._ahead[0] != number:
-            self._ahead = number, self._thread.submit(read, number)
-
-    def _found(self, number: int) -> Any:
-        assert self._ahead is not None
-        assert self._ahead[0] == number
-        waiting, self._ahead = self._ahead[1], None
-        return waiting.result()
+        return self._thread.submit(read, number)
 
 
 @dataclass(frozen=True)
