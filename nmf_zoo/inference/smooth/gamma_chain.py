@@ -98,8 +98,8 @@ class AugmentedGammaChain(AugmentedChain):
 
 
 def _as_cells(terms: Array | None, shape: tuple[int, int]) -> Array:
-    """(N, K), or empty."""
-    return np.empty((0, 0)) if terms is None else np.ascontiguousarray(np.broadcast_to(terms, shape))
+    """(N, K), or empty. A copy, so that the kernel is compiled for one kind of array."""
+    return np.empty((0, 0)) if terms is None else np.array(np.broadcast_to(terms, shape), order="C")
 
 
 def law_of_auxiliary(prior: GammaChainPrior, Ht: Array, values: Values) -> tuple[Array, Array]:
