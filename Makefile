@@ -32,9 +32,11 @@ test-rest: $(VENV)/.test-ready
 test-fast: $(VENV)/.test-ready
 	$(RUN_TESTS) -m "not statistical and not rest" $(PYTEST_ARGS)
 
-# On a second PyMC line: without the rest, kernels beside their slow twins and what engines compute, which are the first's.
+# On a second PyMC line: without the rest, kernels beside their slow twins, what engines compute, and what is asked of the
+# source text, which are the first's.
+ON_THE_FIRST := oracle contract/test_imports.py contract/test_names.py
 test-line: $(VENV)/.test-ready
-	$(RUN_TESTS) -m "not rest and not statistical and not engines" --ignore=tests/oracle $(PYTEST_ARGS)
+	$(RUN_TESTS) -m "not rest and not statistical and not engines" $(ON_THE_FIRST:%=--ignore=tests/%) $(PYTEST_ARGS)
 
 # All tests, the statistical ones at full size.
 test-full: $(VENV)/.test-ready
