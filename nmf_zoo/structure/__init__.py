@@ -62,7 +62,16 @@ from nmf_zoo.structure.offsets import (
     shared_column,
     sides_of,
 )
-from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, PartlyKnown, Unknown
+from nmf_zoo.structure.parameters import (
+    HYPER_PRIORS,
+    Array,
+    HyperPrior,
+    Known,
+    Parameter,
+    PartlyKnown,
+    Unknown,
+    broadcast,
+)
 from nmf_zoo.structure.spans import even_bounds, slices, spans
 
 __all__ = [
@@ -113,6 +122,7 @@ __all__ = [
     "Unknown",
     "UnknownOfBatches",
     "UnknownOfCovariates",
+    "broadcast",
     "ends_of",
     "even_bounds",
     "is_rising",
