@@ -32,9 +32,11 @@ test-rest: $(VENV)/.test-ready
 test-fast: $(VENV)/.test-ready
 	$(RUN_TESTS) -m "not statistical and not rest" $(PYTEST_ARGS)
 
-# On a second PyMC line: without the rest, kernels beside their slow twins and what engines compute, which are the first's.
+# On a second PyMC line: without the rest, kernels beside their slow twins, what engines compute, and what is asked of the
+# source text, which are the first's.
+ON_THE_FIRST := oracle contract/test_imports.py contract/test_names.py
 test-line: $(VENV)/.test-ready
-	$(RUN_TESTS) -m "not rest and not statistical and not engines" --ignore=tests/oracle $(PYTEST_ARGS)
+	$(RUN_TESTS) -m "not rest and not statistical and not engines" $(ON_THE_FIRST:%=--ignore=tests/%) $(PYTEST_ARGS)
 
 # All tests, the statistical ones at full size.
 test-full: $(VENV)/.test-ready
@@ -92,9 +94,10 @@ clean:
 	rm -rf .venv .venv-other build dist demo docs/notebooks docs/reference/generated *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find nmf_zoo tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One stamp per extra; pip runs again only when pyproject.toml changes.
+# One stamp per extra; pip runs again only when pyproject.toml changes. Python compiles a module that it imports, and keeps
+# that: to compile all modules of all packages, of which a run imports a third, takes pip longer than all else that it does.
 $(VENV)/.%-ready: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[$*]'
 	@touch $@
 
 $(VENV)/.made:

@@ -67,7 +67,16 @@ from nmf_zoo.structure.offsets import (
     sides_of,
     total_of,
 )
-from nmf_zoo.structure.parameters import HYPER_PRIORS, Array, HyperPrior, Known, Parameter, PartlyKnown, Unknown
+from nmf_zoo.structure.parameters import (
+    HYPER_PRIORS,
+    Array,
+    HyperPrior,
+    Known,
+    Parameter,
+    PartlyKnown,
+    Unknown,
+    broadcast,
+)
 from nmf_zoo.structure.spans import even_bounds, slices, spans
 
 __all__ = [
@@ -120,6 +129,7 @@ __all__ = [
     "Unknown",
     "UnknownOfBatches",
     "UnknownOfCovariates",
+    "broadcast",
     "ends_of",
     "even_bounds",
     "is_rising",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -227,9 +228,15 @@ def invariants(structure: Factorisation, values: Mapping[str, Array]) -> dict[st
     for name in structure.unknowns:
         entries = np.ravel(values[name]) if is_known else np.sort(np.ravel(values[name]))
         found |= {name if entries.size == 1 else f"{name}[{i}]": entry for i, entry in enumerate(entries)}
-    rows, cols = (index[:CELLS] for index in checked_cells(structure.shape))
-    means = np.einsum("ck,kc->c", W[rows], H[:, cols])
-    return found | {f"WH[{row}, {col}]": mean for row, col, mean in zip(rows, cols, means, strict=True)}
+    names, rows, cols = _followed_cells(structure.shape)
+    return found | dict(zip(names, np.einsum("ck,kc->c", W[rows], H[:, cols]), strict=True))
+
+
+@cache
+def _followed_cells(shape: tuple[int, int]) -> tuple[list[str], Array, Array]:
+    """Names, rows and columns of cells of W H: they are asked for at each draw."""
+    rows, cols = (index[:CELLS] for index in checked_cells(shape))
+    return [f"WH[{row}, {col}]" for row, col in zip(rows, cols, strict=True)], rows, cols
 
 
 def _with_data(structure: Factorisation, X: Array) -> Factorisation:

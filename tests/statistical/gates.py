@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import special, stats
+from scipy import fft, special, stats
 
 from tests.statistical.judged import judges
 
 # Effective draws that a standard error takes. From so many it is itself known to about a tenth, which bounds of five
 # and more of them carry.
 LEAST = 125
+TOGETHER = 32  # quantities whose autocorrelations are found at once
 ALARM = 1e-4  # probability of a false alarm in one check, whatever the number of statistics in it
 
 
@@ -18,15 +19,22 @@ def effective_sizes(draws):
 
     A constant column counts as T.
     """
-    n = len(draws)
-    centred = draws - draws.mean(axis=0)
-    spectrum = np.fft.rfft(centred, 2 * n, axis=0)
-    covariance = np.fft.irfft(np.abs(spectrum) ** 2, axis=0)[:n] / n
-    constant = covariance[0] <= 1e-300
-    correlation = covariance / np.where(constant, 1.0, covariance[0])
-    pairs = correlation[: n // 2 * 2].reshape(n // 2, 2, -1).sum(axis=1)
-    pairs = np.minimum.accumulate(np.where(np.minimum.accumulate(pairs > 0, axis=0), pairs, 0.0), axis=0)
-    time = np.maximum(2 * pairs.sum(axis=0) - 1, 1 / np.log10(n))  # antithetic draws: no unbounded gain
+    parts = [_effective_sizes(draws[:, first : first + TOGETHER].T) for first in range(0, draws.shape[1], TOGETHER)]
+    return np.concatenate(parts)
+
+
+def _effective_sizes(rows):
+    """Of few quantities, (s, T), so that what is made of them stays in cache: a quarter of the time."""
+    n = rows.shape[1]
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    length = fft.next_fast_len(2 * n, real=True)
+    spectrum = fft.rfft(np.ascontiguousarray(centred), length)
+    covariance = fft.irfft(spectrum.real**2 + spectrum.imag**2, length)[:, :n] / n
+    constant = covariance[:, 0] <= 1e-300
+    correlation = covariance / np.where(constant, 1.0, covariance[:, 0])[:, None]
+    pairs = correlation[:, : n // 2 * 2].reshape(len(rows), n // 2, 2).sum(axis=2)
+    pairs = np.minimum.accumulate(np.where(np.minimum.accumulate(pairs > 0, axis=1), pairs, 0.0), axis=1)
+    time = np.maximum(2 * pairs.sum(axis=1) - 1, 1 / np.log10(n))  # antithetic draws: no unbounded gain
     return np.where(constant, n, n / time)
 
 

@@ -19,7 +19,15 @@ def test_unknown_and_costly_files_come_first_and_tests_of_a_file_stay_in_order(m
     assert [names[i] for i in costliest_first(names)] == ["d.py::x", "b.py::z", "b.py::y", "c.py::x", "a.py::x"]
 
 
+def test_what_compiles_much_and_what_goes_well_beside_it_come_before_all(monkeypatch):
+    monkeypatch.setattr(durations, "AT_FIRST", ("a.py", "gone.py", "c.py"))
+    monkeypatch.setattr(durations, "kept", lambda: {"files": {"a.py": 2, "b.py": 9, "c.py": 0}})
+    names = ["a.py::x", "b.py::x", "c.py::x", "d.py::x"]
+    assert [names[i][0] for i in costliest_first(names)] == ["a", "c", "d", "b"]
+
+
 def test_those_that_are_kept_are_there():
+    assert set(durations.AT_FIRST) <= kept()["files"].keys()
     assert [name for name in kept()["files"] if not (durations.COSTS.parents[1] / name).exists()] == []
 
 

@@ -23,12 +23,21 @@ from tests.property.files.readers import result
 STATS = "sample_stats"
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder with a sound result in either format, to be copied."""
+    folder = tmp_path_factory.mktemp("saved") / "results"
+    folder.mkdir()
+    for name in ("x.nc", "x.zarr"):
+        nz.save(result(), folder / name)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder with a sound result in either format."""
+def folder(saved, tmp_path, monkeypatch):
+    """The same, to be damaged."""
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    nz.save(result(), "x.nc")
-    nz.save(result(), "x.zarr")
     return tmp_path
 
 

@@ -2,11 +2,12 @@
 
 import dataclasses
 
+import numba
 import numpy as np
 import pytest
 
 from nmf_zoo.results.groups import as_dataset
-from nmf_zoo.structure import Cells
+from nmf_zoo.structure import Cells, broadcast
 from tests.structures import model
 
 RNG = np.random.default_rng(0)
@@ -32,6 +33,23 @@ def test_sparse_data_equal_dense_whatever_the_exposure_and_background(of_exposur
     np.testing.assert_allclose(as_cells(dense).total_mean(W, H), mean.sum(), rtol=1e-12)
     np.testing.assert_allclose(dense.mean_of(W, H, slice(1, 3)), np.broadcast_to(mean, (F, N))[:, 1:3], rtol=1e-14)
     np.testing.assert_allclose(as_cells(dense).log_likelihood(W, H, {}), dense.log_likelihood(W, H, {}), rtol=1e-11)
+
+
+@pytest.mark.parametrize("given", [np.float64(2.5), *(RNG.random(own) for own in [(), 1, (1, 1), (F, 1), N, (F, N)])])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_array_is_broadcast_as_numpy_does_it(given, order):
+    """Kernels are compiled for the same kind of array, too."""
+    given = given if isinstance(given, np.float64) else np.array(given, order=order)
+    found, expected = broadcast(given, (F, N)), np.broadcast_to(given, (F, N))
+    np.testing.assert_array_equal(found, expected)
+    assert numba.typeof(found) == numba.typeof(expected)
+    assert not found.flags.writeable
+
+
+@pytest.mark.parametrize(("given", "shape"), [((F, 1), (N, F)), ((1, 1), (N,)), ((2,), (3,))])
+def test_what_does_not_fit_is_not_broadcast(given, shape):
+    with pytest.raises(ValueError, match=r"broadcast|dimensions"):
+        broadcast(np.ones(given), shape)
 
 
 def test_labels_of_cells_share_their_text():

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -17,6 +18,7 @@ import pytest
 from nmf_zoo.interfaces import stub
 
 ROOT = Path(__file__).parents[2]
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 needs_mypy = pytest.mark.skipif(find_spec("mypy") is None, reason="needs mypy, of the extra dev")
 
 RIGHT = """\
@@ -64,21 +66,50 @@ count: int = nz.sample(model=model)  # assignment
 nz.sample(model=model).posterior["W"] + nz.free  # operator
 nz.select_rank(nz.gamma_nmf, 3)  # arg-type
 nz.load(3)  # arg-type
+nz.load.__doc__.upper()  # union-attr
+def untyped(x): return x  # no-untyped-def
 """
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory, pytestconfig):
-    """What is said of both scripts, in one go, as script -> line -> code; mypy's cache is kept from run to run."""
+def found(tmp_path_factory):
+    """What is said of both scripts, in one go, as script -> line -> code.
+
+    mypy keeps what it knows of the package, and of what that imports, where `make types` has it: most of its time.
+    For that these have to be read with the options of `make types`, and only the scripts strictly.
+    """
     folder = tmp_path_factory.mktemp("types")
-    cache = pytestconfig.cache.mkdir("mypy") if os.access(ROOT, os.W_OK) else folder / "cache"
+    cache = ROOT / ".mypy_cache" if os.access(ROOT, os.W_OK) else folder / "cache"
     (folder / "right.py").write_text(RIGHT, encoding="utf-8")
     (folder / "wrong.py").write_text(WRONG, encoding="utf-8")
-    return errors_of(folder, "right.py", "wrong.py", "--strict", "--cache-dir", str(cache), path=str(ROOT))
+    (folder / "pyproject.toml").write_text(PYPROJECT + strict_options("right", "wrong"), encoding="utf-8")
+    how = ["--config-file", str(folder / "pyproject.toml"), "--cache-dir", str(cache)]
+    return errors_of(folder, "right.py", "wrong.py", *how, path=str(ROOT))
+
+
+def strict_options(*modules: str) -> str:
+    """Lines of pyproject.toml: of these modules all that ``--strict`` asks, and nothing that is the package's own."""
+    from mypy.main import process_options
+    from mypy.options import PER_MODULE_OPTIONS
+
+    plain, strict = (
+        process_options(["--config-file=", *words], require_targets=False)[1] for words in ([], ["--strict"])
+    )
+    of_package = tomllib.loads(PYPROJECT)["tool"]["mypy"]
+    names = [name for name in sorted(PER_MODULE_OPTIONS) if isinstance(getattr(plain, name), bool)]
+    own = {
+        name: getattr(strict, name)
+        for name in names
+        if name in of_package or getattr(strict, name) != getattr(plain, name)
+    }
+    own |= {"module": list(modules), "enable_error_code": of_package["disable_error_code"]}
+    return "\n".join(
+        ["", "[[tool.mypy.overrides]]", *(f"{name} = {json.dumps(value)}" for name, value in own.items()), ""]
+    )
 
 
 def errors_of(folder: Path, *arguments: str, path: str | None) -> dict[str, dict[int, str]]:
-    command = [sys.executable, "-m", "mypy", "--config-file", os.devnull, "--no-error-summary", *arguments]
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", *arguments]
     environment = {name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")}
     environment |= {} if path is None else {"MYPYPATH": path}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -116,7 +147,8 @@ def test_an_editable_install_is_followed(tmp_path):
     if paths[0].stat().st_mtime < (ROOT / "pyproject.toml").stat().st_mtime:
         pytest.skip("pyproject.toml has changed since it was installed; make installs it again")
     (tmp_path / "script.py").write_text("import nmf_zoo\nimport nmf_zoos\n", encoding="utf-8")
-    found = errors_of(tmp_path, "script.py", "--follow-imports=skip", "--cache-dir", os.devnull, path=None)
+    how = ["--config-file", os.devnull, "--follow-imports=skip", "--cache-dir", os.devnull]
+    found = errors_of(tmp_path, "script.py", *how, path=None)
     assert found == {"script": {2: "import-not-found"}}
 
 

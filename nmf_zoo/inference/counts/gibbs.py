@@ -569,7 +569,8 @@ def move_along_orbit(
         scale_move = apply_scales(W, Ht, scale)
     if "shear" in moves and W.shape[1] > 1:
         by_component = np.ascontiguousarray(W.T), np.ascontiguousarray(Ht.T)
-        move_shears(*by_component, *(array.T for array in priors[:4]), child(key, SHEARS))
+        cells = (np.array(array.T, order="C") for array in priors[:4])  # of one kind, whatever priors were declared
+        move_shears(*by_component, *cells, child(key, SHEARS))
         W[:], Ht[:] = by_component[0].T, by_component[1].T
     return scale_move
 

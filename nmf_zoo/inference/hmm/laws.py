@@ -15,7 +15,7 @@ from nmf_zoo.kernels.hmm.particles.emission import Target
 from nmf_zoo.kernels.hmm.particles.filter import AddressedPlan, FilterPlan, Population, step_in_place
 from nmf_zoo.kernels.hmm.particles.laws import Cloud, Law
 from nmf_zoo.kernels.hmm.particles.proposals import AUXILIARY, BOOTSTRAP, GUIDES, Guide, make_ahead
-from nmf_zoo.structure import Array, ChainPrior
+from nmf_zoo.structure import Array, ChainPrior, broadcast
 
 
 def law_of(prior: ChainPrior, values: Mapping[str, Array], rank: int) -> Law:
@@ -29,7 +29,7 @@ def _rows(n_rows: int, rank: int, *given: Array) -> Array:
     """(n_rows, rank), the parameters () or (K, 1) in the first rows, 0 in the others."""
     rows = np.zeros((n_rows, rank))
     for row, parameter in zip(rows, given, strict=False):
-        row[:] = np.broadcast_to(parameter, (rank, 1))[:, 0]
+        row[:] = broadcast(parameter, (rank, 1))[:, 0]
     return rows
 
 

@@ -64,7 +64,7 @@ from nmf_zoo.kernels.random.keyed_rng import children, generator_of
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.engine import Engine, Verdict, has_data, usual_sweep
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, Factorisation, NegativeBinomial
+from nmf_zoo.structure import Array, Factorisation, NegativeBinomial, broadcast
 
 SOURCES_OF_W, SOURCES_OF_H, WEIGHTS, ACTIVATIONS, ORBIT, DISPERSION, HYPERPARAMETERS, TRAJECTORIES, MOVES = range(9)
 OF_ALPHA = 0.2  # iterations of VB, which knows a law of alpha by nodes, in the time of a sweep
@@ -206,7 +206,7 @@ def sums_of(problem: DispersedGibbsProblem, state: DispersedGibbsState, which: i
     alpha = alpha_of(problem.structure, state.values)
     of_rows, of_columns = (np.ones((1, 1)), alpha) if alpha.shape[1] > 1 else (alpha, np.ones((1, 1)))
     sides = (of_columns, of_rows) if which else (of_rows, of_columns)
-    alphas = tuple(np.array(np.broadcast_to(own.ravel(), len(rows))) for own, rows in zip(sides, factors, strict=True))
+    alphas = tuple(np.array(broadcast(own.ravel(), rows.shape[:1])) for own, rows in zip(sides, factors, strict=True))
     failures = problem.workers.map_rows(
         lambda first, last: draw_sums(sums, cells, factors, alphas, first, last, key), factors[0]
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from nmf_zoo.inference.shared.layout import nonzero_cells
 from nmf_zoo.kernels.overdispersed.multipliers import CellsOfRows
-from nmf_zoo.structure import Array, Cells, Factorisation, Offset, Outer
+from nmf_zoo.structure import Array, Cells, Factorisation, Offset, Outer, broadcast
 from nmf_zoo.structure.offsets import sides_of
 
 NONE = np.zeros(0)
@@ -50,6 +50,6 @@ def outer(offset: Offset | None, none: float, shape: tuple[int, int], by_feature
     sides = Outer(of_features=np.full((1, 1), none), of_samples=np.ones((1, 1))) if offset is None else sides_of(offset)
     if sides is None:
         return None
-    of_features = np.array(np.broadcast_to(sides.of_features[:, 0], shape[0]), dtype=np.float64)
-    of_samples = np.array(np.broadcast_to(sides.of_samples[0], shape[1]), dtype=np.float64)
+    of_features = np.array(broadcast(sides.of_features[:, 0], shape[:1]), dtype=np.float64)
+    of_samples = np.array(broadcast(sides.of_samples[0], shape[1:]), dtype=np.float64)
     return (of_features, of_samples) if by_features else (of_samples, of_features)

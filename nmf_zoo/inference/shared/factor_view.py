@@ -23,7 +23,10 @@ from nmf_zoo.structure import (
     HalfNormalPrior,
     InverseGammaPrior,
     LogLinearGammaPrior,
+    broadcast,
 )
+
+ONE, ZERO = np.ones(()), np.zeros(())
 
 
 class Terms(NamedTuple):
@@ -205,9 +208,9 @@ def prior_cells(structure: Factorisation, values: Mapping[str, Array]) -> PriorC
 
 
 def _cells(side: Side, shape: tuple[int, int], values: Mapping[str, Array]) -> tuple[Array, Array]:
-    pair = side.prior(values) if side.has_gamma_cells else (np.float64(1.0), np.float64(0.0))
+    pair = side.prior(values) if side.has_gamma_cells else (ONE, ZERO)
     free = side.factor.free_shape[::-1] if side.is_right else side.factor.free_shape
-    shapes, rates = (np.broadcast_to(array, free) for array in pair)
+    shapes, rates = (broadcast(array, free) for array in pair)
     if side.factor.known is None:
         return shapes, rates
     return side.with_free(np.ones(shape), shapes), side.with_free(np.zeros(shape), rates)

@@ -26,7 +26,7 @@ from nmf_zoo.kernels.counts.gibbs import draw_scales
 from nmf_zoo.kernels.hmm.gamma_levels import GammaLaws, LevelTerms, move_gamma_levels
 from nmf_zoo.kernels.random.draws import draw_factor
 from nmf_zoo.runtime.workers import Workers
-from nmf_zoo.structure import Array, GammaChainPrior
+from nmf_zoo.structure import Array, GammaChainPrior, broadcast
 
 
 class AugmentedGammaChain(AugmentedChain):
@@ -76,7 +76,7 @@ class AugmentedGammaChain(AugmentedChain):
         workers: Workers,
         key: np.uint64,
     ) -> None:
-        laws = GammaLaws(*(np.array(np.broadcast_to(np.ravel(own), Ht.shape[1])) for own in prior.law(values)))
+        laws = GammaLaws(*(np.array(broadcast(np.ravel(own), Ht.shape[1:])) for own in prior.law(values)))
         terms = LevelTerms(*(_as_cells(own, Ht.shape) for own in data))
 
         def move_rows(first: int, last: int) -> None:
@@ -86,7 +86,7 @@ class AugmentedGammaChain(AugmentedChain):
 
     def law_of_scale(self, prior: GammaChainPrior, Ht: Array, auxiliary: Array, values: Values) -> tuple[Array, Array]:
         *_, shape, rate = (in_rows(own) for own in prior.law(values))
-        power, linear = (np.broadcast_to(own, (1, Ht.shape[1]))[0] for own in (shape, rate * Ht[:1]))
+        power, linear = (broadcast(own, (1, Ht.shape[1]))[0] for own in (shape, rate * Ht[:1]))
         return power, linear
 
     def sums(self, Ht: Array, auxiliary: Array) -> Array:
@@ -98,15 +98,15 @@ class AugmentedGammaChain(AugmentedChain):
 
 
 def _as_cells(terms: Array | None, shape: tuple[int, int]) -> Array:
-    """(N, K), or empty."""
-    return np.empty((0, 0)) if terms is None else np.ascontiguousarray(np.broadcast_to(terms, shape))
+    """(N, K), or empty. A copy, so that the kernel is compiled for one kind of array."""
+    return np.empty((0, 0)) if terms is None else np.array(broadcast(terms, shape), order="C")
 
 
 def law_of_auxiliary(prior: GammaChainPrior, Ht: Array, values: Values) -> tuple[Array, Array]:
     """(shape, rate), (N - 1, K), of z; of q(z) at its optimum where Ht are expectations."""
     alpha_z, alpha_h, beta_z, *_ = (in_rows(own) for own in prior.law(values))
     rate = beta_z * Ht[:-1] + Ht[1:]
-    return np.array(np.broadcast_to(alpha_z + alpha_h, rate.shape)), rate
+    return np.array(broadcast(alpha_z + alpha_h, rate.shape)), rate
 
 
 def law_of_activations(prior: GammaChainPrior, auxiliary: Array, values: Values) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from nmf_zoo.inference.counts.gibbs import Gibbs, GibbsState, draw_side, draw_sources
 from nmf_zoo.inference.hmm.gibbs_chain import chain_of, draw_parameters
-from nmf_zoo.inference.shared.factor_view import as_variables, impute_counts, prior_cells
+from nmf_zoo.inference.shared.factor_view import PriorCells, as_variables, impute_counts, prior_cells
 from nmf_zoo.inference.shared.joint import LogJoint, followed_means
 from nmf_zoo.inference.shared.layout import Layout, Weights, by_count, compress, weigh
 from nmf_zoo.inference.shared.propriety import is_proper
@@ -121,8 +121,9 @@ def step(
     prior, workers, formulas = chain_of(structure), problem.workers, problem.formulas
     sources = GibbsState(state.W, state.Ht, {}, np.zeros_like(state.W), np.zeros_like(state.Ht), None)
     draw_sources(problem.layout, problem.order, workers, sources, keys[SOURCES])
-    if not structure.W.is_fixed:
-        priors, weight = prior_cells(structure, state.values), problem.weights.over_samples(state.Ht)
+    priors = None if structure.W.is_fixed else prior_cells(structure, state.values)
+    if priors is not None:
+        weight = problem.weights.over_samples(state.Ht)
         given = (priors.shape_w, sources.of_features), (priors.rate_w, weight)
         draw_side(workers, state.W, *given, keys[WEIGHTS])
     data = DataTerms(sources.of_samples, problem.weights.over_features(state.W), None)
@@ -130,17 +131,18 @@ def step(
     formulas.draw_auxiliary(*path, workers, keys[AUXILIARIES])
     formulas.draw_activations(*path, data, workers, keys[ACTIVATIONS])
     formulas.move_levels(*path, data, workers, keys[LEVELS])
-    if not structure.W.is_fixed and "scale" in problem.options.moves:
-        scale_move = move_scales(structure, formulas, state, keys[SCALES])
+    if priors is not None and "scale" in problem.options.moves:
+        scale_move = move_scales(structure, formulas, state, priors, keys[SCALES])
     if structure.unknowns:
         sums = formulas.sums(state.Ht, state.auxiliary)
         draw_parameters(structure, formulas, state.W, sums, state.values, generator_of(keys[HYPERPARAMETERS]))
     return state, SmoothGibbsInfo(scale_move)
 
 
-def move_scales(structure: Factorisation, formulas: AugmentedChain, state: SmoothGibbsState, key: np.uint64) -> float:
+def move_scales(
+    structure: Factorisation, formulas: AugmentedChain, state: SmoothGibbsState, priors: PriorCells, key: np.uint64
+) -> float:
     """Move along w_k -> c w_k, h_k -> h_k / c, which the data can't see, in place; returns the size of the move."""
-    priors = prior_cells(structure, state.values)
     power, rate = formulas.law_of_scale(chain_of(structure), state.Ht, state.auxiliary, state.values)
     scale = np.empty(len(power))
     linear = (priors.rate_w * state.W).sum(axis=0)
