@@ -326,7 +326,7 @@ def test_reasons_to_go_on(draws, reason):
 def test_a_chain_on_its_way_is_told_of():
     draws = followed([0.0] * 4)
     moved = draws.assign({name: draws[name] + 5.0 * ((draws.chain == 3) & (draws.draw < 200)) for name in draws})
-    found = what_lacks(moved.assign_coords(draw=draws.draw))
+    found = what_lacks(moved)
     assert found.is_on_the_way
     assert "a chain is still on its way: draws so far are left out" in found.reason
     assert not what_lacks(moved.isel(draw=slice(200, None))).reason

@@ -26,6 +26,7 @@ from nmf_zoo.files import check_place, replacing
 from nmf_zoo.interfaces.tables.blocks import LAYOUT
 from nmf_zoo.labels import writable_labels
 from nmf_zoo.options import names_checked
+from nmf_zoo.results.block_store import BY_FEATURE, BY_SAMPLE
 from nmf_zoo.runtime.arguments import check_counts
 from nmf_zoo.sparse import index_dtype
 from nmf_zoo.structure import Array, Cells, Data, InBlocks, Listed, Offset, OffsetsOfSamples, Outer, offset_table
@@ -43,7 +44,7 @@ from nmf_zoo.verbs.block_source import (
 )
 
 PLAIN, WITH_BACKGROUND = 1, 2  # versions of the layout: what does not know of backgrounds must not read these
-BY_FEATURE, BY_SAMPLE, BY_CELL, TABLE = "background_feature", "background_obs", "background", "background_table"
+BY_CELL, TABLE = "background", "background_table"  # numbers of stored cells, and of all
 CHUNK = 1 << 20  # cells of a chunk
 LARGEST_COUNT = 2**32 - 1
 WHOLE = "what nz.write_blocks wrote"
