@@ -1,15 +1,15 @@
 """The search for the best mode beside random restarts for as long, and for ten times as long.
 
-``python -m benchmarks.search [table ...]`` searches some tables only.
+``python -m benchmarks.search [table ...] [--fits N]`` searches some tables only, with other budgets than the default.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +25,8 @@ from benchmarks.rows import Row, note, verdict
 from nmf_zoo import _compat
 from nmf_zoo.inference.registry import is_maximised
 
-SEEDS, RESTARTS = 5, 100
-FITS = 16  # as by default
+SEEDS = 5
+FITS, RESTARTS = 16, 100  # of a search as by default, and beside it; of longer searches in proportion
 TIES = 1e-6  # of the objective
 ORDERS = 1_000  # in which restarts might have been made
 
@@ -105,7 +105,7 @@ def best_of(losses: np.ndarray, seconds: np.ndarray, budget: float) -> float:
     return float(np.median(best))
 
 
-def rows(quick: bool, names: tuple[str, ...] = tuple(TABLES)) -> Iterator[Row]:
+def rows(quick: bool, names: Sequence[str] = tuple(TABLES), fits: int = FITS) -> Iterator[Row]:
     """One row per table."""
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -114,15 +114,14 @@ def rows(quick: bool, names: tuple[str, ...] = tuple(TABLES)) -> Iterator[Row]:
             if model is None:
                 yield note(f"search, {TABLES[name].label}", "skipped: NMF_ZOO_DATA does not have it")
             else:
-                yield of_table(TABLES[name], model, quick)
+                yield of_table(TABLES[name], model, quick, 4 if quick else fits)
 
 
-def of_table(table: Table, model: Any, quick: bool) -> Row:
+def of_table(table: Table, model: Any, quick: bool, fits: int) -> Row:
     """How far above the best that is known here the median search ends, and restarts."""
-    fits = 4 if quick else FITS
     run(table.engine, model, 0, max_iter=2)  # compiles
     searches = [run(table.engine, model, seed, nz.Search(fits=fits)) for seed in range(1 if quick else SEEDS)]
-    restarts = [run(table.engine, model, 1_000 + i) for i in range(5 if quick else RESTARTS)]
+    restarts = [run(table.engine, model, 1_000 + i) for i in range(5 if quick else RESTARTS * fits // FITS)]
     (seconds, found), (each, losses) = (np.array(list(zip(*runs, strict=True))) for runs in (searches, restarts))
     best, budget = min(found.min(), losses.min()), float(np.median(seconds))
     ours = float(np.median(found))
@@ -139,5 +138,9 @@ def of_table(table: Table, model: Any, quick: bool) -> Row:
 
 
 if __name__ == "__main__":
-    for row in rows(quick=False, names=tuple(sys.argv[1:]) or tuple(TABLES)):
+    parser = argparse.ArgumentParser(description="The search for the best mode beside random restarts.")
+    parser.add_argument("tables", nargs="*", metavar="table", help=f"of {', '.join(TABLES)} (default: all)")
+    parser.add_argument("--fits", type=int, default=FITS, help=f"of each search (default {FITS})")
+    given = parser.parse_args()
+    for row in rows(quick=False, names=given.tables or tuple(TABLES), fits=given.fits):
         print(row, flush=True)
