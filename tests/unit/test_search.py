@@ -698,13 +698,20 @@ def test_the_search_is_no_longer_than_its_budget(declare, most, model):
 
 
 @pytest.mark.parametrize(
-    ("shape", "rank", "iterations", "fits"),
-    [((6, 8), 2, 6, 16), ((600, 700), 1, 16, 256), ((2048, 1024), 2, 65, 256)],
-    ids=["small", "large", "large, dense, with more products"],
+    ("declare", "shape", "rank", "iterations", "fits"),
+    [
+        (nz.gamma_nmf, (6, 8), 2, 6, 16),
+        (nz.gamma_nmf, (600, 700), 1, 16, 256),
+        (nz.gamma_nmf, (2048, 1024), 2, 65, 256),
+        (nz.is_nmf, (6, 8), 2, 6, 16),
+        (nz.is_nmf, (600, 700), 2, 16, 256),
+        (nz.is_nmf, (1024, 1024), 2, 30, 256),
+    ],
+    ids=["small", "large", "large, dense, with more products", "small powers", "large ones", "with more products"],
 )
-def test_the_budget_by_the_size_of_the_table(shape, rank, iterations, fits):
-    """An iteration is matrix products on the last, where a sweep goes cell by cell."""
-    structure = read(nz.gamma_nmf(np.ones(shape), rank))
+def test_the_budget_by_the_size_of_the_table(declare, shape, rank, iterations, fits):
+    """An iteration is matrix products on the last counts, where a sweep goes cell by cell."""
+    structure = read(declare(np.ones(shape), rank))
     engine, _ = resolve_engine("gibbs", "sample", structure)
     assert starts.chain_search("auto", None, engine, structure, 100) == nz.Search(
         fits=fits, iterations=100 * iterations, enough=starts.ENOUGH
