@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
@@ -29,13 +30,23 @@ COSTS = Path(__file__).with_name("costs.json")
 QUICK, LONG = 1.0, 5.0  # CPU seconds: less is quick, and more has to say why
 # Pages compile a minute of kernels that notebooks, and all files with Gibbs of counts, call as well. The other worker
 # has files meanwhile that call none of them: both would compile what neither finds.
-AT_FIRST = (
+PAGES_AND_CHAINS = (
     "tests/unit/test_readme.py",
     "tests/statistical/test_smooth_gibbs.py",
     "tests/unit/test_smooth_activations.py",
     "tests/statistical/test_bgar_gibbs.py",
     "tests/statistical/test_particle_gibbs_posterior.py",
 )
+# The other line runs no pages. What all engines compile is two minutes, those that draw first: beside it are files that
+# fit, and compile what it comes to last.
+ALL_ENGINES_AND_FITS = (
+    "tests/contract/test_golden.py",
+    "tests/unit/test_pictures.py",
+    "tests/unit/test_overdispersion.py",
+    "tests/unit/test_results_of_blocks.py",
+    "tests/unit/test_smooth_activations.py",
+)
+AT_FIRST = PAGES_AND_CHAINS if sys.version_info < (3, 12) else ALL_ENGINES_AND_FITS  # lines as in .ci/run
 
 
 def cpu_seconds() -> float:
