@@ -37,16 +37,10 @@ PAGES_AND_CHAINS = (
     "tests/statistical/test_bgar_gibbs.py",
     "tests/statistical/test_particle_gibbs_posterior.py",
 )
-# The other line runs no pages. What all engines compile is two minutes, those that draw first: beside it are files that
-# fit, and compile what it comes to last.
-ALL_ENGINES_AND_FITS = (
-    "tests/contract/test_golden.py",
-    "tests/unit/test_pictures.py",
-    "tests/unit/test_overdispersion.py",
-    "tests/unit/test_results_of_blocks.py",
-    "tests/unit/test_smooth_activations.py",
-)
-AT_FIRST = PAGES_AND_CHAINS if sys.version_info < (3, 12) else ALL_ENGINES_AND_FITS  # lines as in .ci/run
+# The other line runs no pages. Two files have all engines on all models there, in other orders: those that draw, and
+# compile for the longest, first, and those that fit. Side by side, each finds in the end what the other compiled.
+ENGINES_IN_TWO_ORDERS = ("tests/contract/test_golden.py", "tests/contract/test_engines.py")
+AT_FIRST = PAGES_AND_CHAINS if sys.version_info < (3, 12) else ENGINES_IN_TWO_ORDERS  # lines as in .ci/run
 
 
 def cpu_seconds() -> float:
