@@ -37,9 +37,14 @@ PAGES_AND_CHAINS = (
     "tests/statistical/test_bgar_gibbs.py",
     "tests/statistical/test_particle_gibbs_posterior.py",
 )
-# The other line runs no pages. Two files have all engines on all models there, in other orders: those that draw, and
-# compile for the longest, first, and those that fit. Side by side, each finds in the end what the other compiled.
-ENGINES_IN_TWO_ORDERS = ("tests/contract/test_golden.py", "tests/contract/test_engines.py")
+# The other line runs no pages. Two files have all engines on all models there, in other orders: one first those that
+# draw, and compile for the longest, the other those that fit, and pictures of fits are before it. Side by side, each
+# finds in the end what the other compiled.
+ENGINES_IN_TWO_ORDERS = (
+    "tests/contract/test_golden.py",
+    "tests/unit/test_pictures.py",
+    "tests/contract/test_engines.py",
+)
 AT_FIRST = PAGES_AND_CHAINS if sys.version_info < (3, 12) else ENGINES_IN_TWO_ORDERS  # lines as in .ci/run
 
 
