@@ -20,8 +20,7 @@ from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp, xlogy
-from scipy.stats import gamma
+from scipy.special import gammaln, logsumexp, xlogy
 
 import nmf_zoo as nz
 from benchmarks.datasets import brca21, gamma_counts
@@ -64,15 +63,19 @@ def log_sweep(x: Parts, W: np.ndarray, H: np.ndarray) -> float:
     """log q(x | launch) but for log T! less log c!, which p(x) has as well."""
     means = W[:, :, None] * H[None]
     total = np.sum(xlogy(x.C, means / means.sum(axis=1, keepdims=True)))
-    total += np.sum(gamma.logpdf(x.W, SHAPE + x.C.sum(axis=2), scale=1.0 / (SHAPE + H.sum(axis=1))))
-    scale = 1.0 / (SHAPE + x.W.sum(axis=0))[:, None]
-    return float(total + np.sum(gamma.logpdf(x.H, SHAPE + x.C.sum(axis=0), scale=scale)))
+    total += log_gamma(x.W, SHAPE + x.C.sum(axis=2), SHAPE + H.sum(axis=1))
+    return float(total + log_gamma(x.H, SHAPE + x.C.sum(axis=0), SHAPE + x.W.sum(axis=0)[:, None]))
+
+
+def log_gamma(v: np.ndarray, shape: np.ndarray | float, rate: np.ndarray | float) -> float:
+    """The log of the density of independent cells; SciPy's takes four times as long where they are few."""
+    return float(np.sum(shape * np.log(rate) - gammaln(shape) + (shape - 1.0) * np.log(v) - rate * v))
 
 
 def log_joint(x: Parts) -> float:
     """log p(C, W, H) of these components but for the log c!."""
     means = x.W[:, :, None] * x.H[None]
-    prior = sum(float(np.sum(gamma.logpdf(v, SHAPE, scale=1.0 / SHAPE))) for v in (x.W, x.H))
+    prior = sum(log_gamma(v, SHAPE, SHAPE) for v in (x.W, x.H))
     return float(np.sum(xlogy(x.C, means) - means)) + prior
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
@@ -29,13 +30,22 @@ COSTS = Path(__file__).with_name("costs.json")
 QUICK, LONG = 1.0, 5.0  # CPU seconds: less is quick, and more has to say why
 # Pages compile a minute of kernels that notebooks, and all files with Gibbs of counts, call as well. The other worker
 # has files meanwhile that call none of them: both would compile what neither finds.
-AT_FIRST = (
+PAGES_AND_CHAINS = (
     "tests/unit/test_readme.py",
     "tests/statistical/test_smooth_gibbs.py",
     "tests/unit/test_smooth_activations.py",
     "tests/statistical/test_bgar_gibbs.py",
     "tests/statistical/test_particle_gibbs_posterior.py",
 )
+# The other line runs no pages. Two files have all engines on all models there, in other orders: one first those that
+# draw, and compile for the longest, the other those that fit, and pictures of fits are before it. Side by side, each
+# finds in the end what the other compiled.
+ENGINES_IN_TWO_ORDERS = (
+    "tests/contract/test_golden.py",
+    "tests/unit/test_pictures.py",
+    "tests/contract/test_engines.py",
+)
+AT_FIRST = PAGES_AND_CHAINS if sys.version_info < (3, 12) else ENGINES_IN_TWO_ORDERS  # lines as in .ci/run
 
 
 def cpu_seconds() -> float:

@@ -272,6 +272,7 @@ def cells_of_shares(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def tasks_of_marginals(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact values and estimates of every sample are its own, however samples are shared out."""
     monkeypatch.setattr(exact, "MOST_TASKS", 4)
+    monkeypatch.setattr(exact, "SHORTEST", 1e-12)
     monkeypatch.setattr(importance, "TASK_NONZEROS", 4)
     x, W, _ = inputs(2, length)
     for function, options in (

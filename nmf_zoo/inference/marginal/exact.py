@@ -35,6 +35,7 @@ from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Array, Factorisation, GammaPrior
 
 MOST_TASKS = 512  # pieces of about equal cost that threads share, and steps of a progress bar
+SHORTEST = 1e-4  # seconds of a piece: to call a kernel takes some 3e-6
 
 
 class MarginalData(NamedTuple):
@@ -200,7 +201,8 @@ def _choose(n: int, k: int) -> float:
 def _tasks(samples: MarginalData, W: Array, total: Array) -> Array:
     """Boundaries of runs of samples that cost about the same."""
     ends = np.concatenate([[0.0], np.cumsum(_costs(samples, W, total)[1])])
-    targets = np.linspace(0.0, ends[-1], MOST_TASKS + 1)[1:-1]
+    tasks = int(np.clip(ends[-1] / SHORTEST, 1, MOST_TASKS))
+    targets = np.linspace(0.0, ends[-1], tasks + 1)[1:-1]
     inside = np.searchsorted(ends, targets)
     return np.unique(np.concatenate([[0], inside, [samples.n_samples]]))
 
