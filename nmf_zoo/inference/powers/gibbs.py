@@ -80,12 +80,10 @@ from nmf_zoo.kernels.powers.sweeps import (
 from nmf_zoo.kernels.random.keyed_rng import child, children, generator_of
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.blocks import Block
-from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict, usual_sweep
+from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import Array, Exponential, Factorisation
-
-LARGE, OF_LARGE = 1 << 21, 6.0  # products of a pass, and iterations of VB in the time of a sweep from there on
 
 
 class PowerGibbsState(NamedTuple):
@@ -430,11 +428,6 @@ def ahead(structure: Factorisation, options: Gibbs) -> list[Call]:
     return [(run_sweeps, (sweeps, factors, tuning, make_workspace(sweeps, factors), kept, block, keys))]
 
 
-def sweep_in_iterations(structure: Factorisation) -> float:
-    """Beside sweeps of large tables, which move along trajectories, an iteration of VB is quick."""
-    return OF_LARGE if structure.products >= LARGE else usual_sweep(structure)
-
-
 ENGINE: Engine = Engine(
     name="gibbs",
     verb="sample",
@@ -450,5 +443,4 @@ ENGINE: Engine = Engine(
     draw=draw,
     run=run,
     ahead=ahead,
-    sweep_in_iterations=sweep_in_iterations,
 )
