@@ -11,6 +11,7 @@ chain some 50 effective draws. There "draw longer" is right for another reason.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, ESS_LIMIT, FEW_DRAWS, RHA
 from nmf_zoo.results.matching import CLEARER, Components, best_pairs, cosines
 
 FEWEST_EFFECTIVE = 5.0  # draws of half a chain, below which its mean has no error that could be told
+LEFT_OUT = "draws so far are left out"
 ALARM = 1e-3  # how often means of one law may be called different, over all comparisons and quantities
 
 
@@ -47,11 +49,16 @@ class Lack(NamedTuple):
     is_on_the_way: bool = False
 
 
-def what_lacks(draws: xr.Dataset) -> Lack:
+def what_lacks(draws: xr.Dataset, origins: Sequence[int] = ()) -> Lack:
     """What is wrong with R-hat or effective draws, where more sweeps can mend it; the verdict's limits.
 
     Nothing where there are too few draws to judge, and where chains have settled in different modes, which no number of
-    draws brings together. ``draws`` : invariants, (chain, draw, ...)
+    draws brings together; unless they have come there from one: some have gone far, and others may yet.
+
+    Parameters
+    ----------
+    draws : invariants, (chain, draw, ...)
+    origins : of every chain the optimum that it began at; none where chains began apart
     """
     if not draws.data_vars or draws.sizes["draw"] < FEW_DRAWS:
         return Lack("")
@@ -63,11 +70,19 @@ def what_lacks(draws: xr.Dataset) -> Lack:
             return Lack(reason)
         modes = modes_of_chains(draws)
         if modes is None:
-            return Lack(f"{reason}, and a chain is still on its way: draws so far are left out", True)
+            return Lack(f"{reason}, and a chain is still on its way: {LEFT_OUT}", True)
+        if _have_parted(modes, origins):
+            return Lack(f"{reason}, and chains that began together are in different modes: {LEFT_OUT}", True)
         return Lack("" if len(modes) > 1 else reason)
     least = np.min(effective, initial=np.inf, where=~np.isnan(effective))
     enough = ESS_LIMIT * draws.sizes["chain"]
     return Lack(f"{int(least)} effective draws, {enough} are asked" if least < enough else "")
+
+
+def _have_parted(modes: list[list[int]], origins: Sequence[int]) -> bool:
+    """Whether chains of one origin are in different modes."""
+    here = [{origins[chain] for chain in mode} for mode in modes] if origins else []
+    return sum(map(len, here)) > len(set(origins))
 
 
 def have_settled(draws: xr.Dataset) -> np.ndarray:

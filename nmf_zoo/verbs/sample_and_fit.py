@@ -25,7 +25,7 @@ from nmf_zoo.options import names_checked_beside
 from nmf_zoo.prediction.misfit import coverage_attribute
 from nmf_zoo.prediction.pointwise import add_log_likelihood, finest
 from nmf_zoo.reading import constant_data, model_here, observed_data, read
-from nmf_zoo.results.beginnings import SEARCH
+from nmf_zoo.results.beginnings import OPTIMUM_OF_CHAIN, SEARCH
 from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
@@ -111,14 +111,15 @@ def sample(
     thin : keep every ``thin``-th of the ``draws``; not for ``"smc"``
     extend : how many times the ``draws`` the chains may go on to, doubling, while R-hat of lp or of a followed cell of
         W H is above 1.01 or one has fewer than 100 effective draws per chain; but not where chains have settled in
-        different modes. As many draws are kept: with twice the sweeps every second. They are those of
-        ``draws=2000, thin=2, extend=1`` where 1000 and 1 were asked for, bit for bit, and the attributes say so; with
-        ``keep="moments"`` those of more draws. Where R-hat is above 1.05 and a chain is still on its way, what all
-        drew by then is left out, too, as warm-up that was too short, and so it is each time that they go on from there:
-        the draws are then of the latter half (the attribute ``discarded`` says how many sweeps went before them). A run
-        that is stopped on the way has half of its draws or more. "auto" is 4, or 16 of a small table, whose cells times
-        components are fewer than 262,144; and 1 below 1,000 draws that are kept and without convergence checks. 1 with
-        a ``store``, ``data`` or ``max_seconds``, for ``"nuts"`` and ``"smc"``
+        different modes, unless they began at one optimum. As many draws are kept: with twice the sweeps every second.
+        They are those of ``draws=2000, thin=2, extend=1`` where 1000 and 1 were asked for, bit for bit, and the
+        attributes say so; with ``keep="moments"`` those of more draws. Where R-hat is above 1.05 and a chain is still
+        on its way, or such chains are in different modes, what all drew by then is left out, too, as warm-up that was
+        too short, and so it is each time that they go on from there: the draws are then of the latter half (the
+        attribute ``discarded`` says how many sweeps went before them). A run that is stopped on the way has half of its
+        draws or more. "auto" is 4, or 16 of a small table, whose cells times components are fewer than 262,144; and 1
+        below 1,000 draws that are kept and without convergence checks. 1 with a ``store``, ``data`` or ``max_seconds``,
+        for ``"nuts"`` and ``"smc"``
     progressbar : one bar per chain, on standard error
     quiet : no bars and no convergence warnings
     var_names : variables to keep; default all
@@ -254,7 +255,9 @@ def sample(
         if run.search is not None:
             key = seed_key(entropy)
             starts, searched[SEARCH] = searched_starts(structure, run.search, run, chains, key, saved)
+            origins = searched[SEARCH][OPTIMUM_OF_CHAIN].to_numpy().tolist()
             run = left_of(run, time.perf_counter() - began)
+            run = replace(run, too_short=lambda traces: what_lacks(drawn_invariants(traces), origins))
         if isinstance(chosen, WholeSampler):
             groups, stopped = chosen.sample(model, structure, options, run, seed_key(entropy), starts)
             early, length = INTERRUPTED if stopped else "", {"thin": thin}

@@ -61,6 +61,21 @@ def test_a_chain_on_its_way_is_in_no_mode_yet():
     np.testing.assert_array_equal(have_settled(one), [True, False])
 
 
+@pytest.mark.parametrize(
+    ("origins", "goes_on"),
+    [([], False), ([0, 1, 0, 1], False), ([0, 0, 0, 0], True), ([0, 1, 1, 2], True)],
+    ids=["began apart", "each stays in its own", "all began together", "two began together"],
+)
+def test_chains_in_different_modes_go_on_where_they_came_from_one(origins, goes_on):
+    found = what_lacks(draws_of([0, 9, 0, 9]), origins)
+    assert found.is_on_the_way == goes_on
+    assert ("began together are in different modes" in found.reason) == goes_on == bool(found.reason)
+
+
+def test_chains_of_one_mode_may_have_come_from_several():
+    assert not what_lacks(draws_of([0, 0, 0, 0]), [0, 1, 0, 1]).is_on_the_way
+
+
 def test_a_chain_that_hardly_moves_says_nothing():
     """Its halves differ by less than errors that can't be told."""
     assert modes_of_chains(draws_of([0, 9], n_draws=200, memory=0.99)) is None
