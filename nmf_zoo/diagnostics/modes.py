@@ -1,8 +1,9 @@
 """Whether longer chains would do better: each chain against itself first, then against the others.
 
-The posterior of a factorisation has modes that are no permutations of each other, and no chain of ours goes from one to
+The posterior of a factorisation has modes that are no permutations of each other, and chains seldom go from one to
 another. A chain whose second half differs from its first by more than their Monte-Carlo errors is still on its way, and
-more draws help. Chains that have settled and differ all the same are in different modes, and stay there.
+more draws help. Chains that have settled and differ all the same are in different modes, and stay there; unless they
+have come there from one, which shows that there are ways.
 
 In doubt a chain is on its way: of four chains that stand still and are followed in nine quantities, none was called so
 in 200 runs of 400 or 1,000 draws of autocorrelation 0.3, but one or more in 153 of 200 where it is 0.9, which leaves a
