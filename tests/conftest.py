@@ -11,7 +11,6 @@ import shutil
 import signal
 import tempfile
 from contextlib import ExitStack, nullcontext
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -92,14 +91,11 @@ def is_one_of(files, path):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session):
+def pytest_collection():
     """What is imported for all tests stays: Python's collector looks for garbage in it neither now nor later.
 
-    It took a third of the collection of tests, and half a second of many a test. Of all tests every other worker
-    collects the last folder first: files that nobody has compiled yet are then compiled by one of them, not by all.
+    It took a third of the collection of tests, and half a second of many a test.
     """
-    if session.config.args == ["tests"] and int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 2:
-        session.config.args = sorted({str(path.parent) for path in Path(__file__).parent.glob("*/test_*.py")})[::-1]
     gc.disable()
     try:
         return (yield)
