@@ -20,9 +20,12 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="limits and private memory are Linux's"),
 ]
 SAMPLES, CELLS, FEATURES, RANK = size(120_000, 1_000_000), 100, size(3000, 20_000), 10
-ROOM = size(256, 800) << 20  # bytes of writable memory beside what the process has; BLAS maps 32 MiB for each thread
+# Bytes of writable memory beside what the process has. BLAS maps 32 MiB for each thread; stacks are of 2 MiB, since of the
+# 8 that are usual a thread touches some pages, while the limit counts all, and a dozen threads begin when they are needed.
+ROOM = size(256, 800) << 20
 LIMITED = """
-import resource, sys
+import resource, sys, threading
+threading.stack_size(1 << 21)
 import nmf_zoo as nz
 from benchmarks.large_table import LargeTable, PeakOfMemory, private_memory
 
