@@ -20,8 +20,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="limits and private memory are Linux's"),
 ]
 SAMPLES, CELLS, FEATURES, RANK = size(120_000, 1_000_000), 100, size(3000, 20_000), 10
-# Bytes of writable memory beside what the process has. BLAS maps 32 MiB for each thread. Stacks are of 2 MiB: of the usual
-# 8 a thread touches some pages, while the limit counts all, and a dozen threads begin when they are needed.
+# Bytes of writable memory beside what the process has. BLAS maps 32 MiB for each thread. Stacks are of 2 MiB: of the
+# usual 8 a thread touches some pages, while the limit counts all, and a dozen threads begin when they are needed.
 ROOM = size(256, 800) << 20
 LIMITED = """
 import resource, sys, threading
