@@ -706,10 +706,10 @@ def test_the_search_is_no_longer_than_its_budget(declare, most, model):
         (nz.is_nmf, (6, 8), 2, 6, 16),
         (nz.is_nmf, (600, 700), 2, 16, 256),
     ],
-    ids=["small", "large", "large, dense, with more products", "small powers", "large ones"],
+    ids=["small", "large", "large, dense, with more products", "small powers", "large powers"],
 )
 def test_the_budget_by_the_size_of_the_table(declare, shape, rank, iterations, fits):
-    """An iteration is matrix products on the last counts, where a sweep goes cell by cell."""
+    """Of many dense counts an iteration is matrix products, and a sweep goes cell by cell."""
     structure = read(declare(np.ones(shape), rank))
     engine, _ = resolve_engine("gibbs", "sample", structure)
     assert starts.chain_search("auto", None, engine, structure, 100) == nz.Search(
