@@ -420,7 +420,7 @@ def test_lists_of_tables_have_the_features_of_the_first_in_its_order(tmp_path):
 class InChunks:
     """An array in chunks of seven, which counts how often each is read."""
 
-    chunks = (7,)
+    chunks, compressors = (7,), ("some",)
 
     def __init__(self, n):
         self.values = np.arange(n, dtype=np.int32)
@@ -441,5 +441,35 @@ def test_pieces_in_order_read_every_chunk_once(bounds):
             np.testing.assert_array_equal(found, array.values[begin:end])
             found[:] = -1  # it is newly made
     assert array.counts.max() == 2  # in two passes
-    for begin, end in np.sort(np.random.default_rng(1).integers(0, 51, (200, 2))):
+    for begin, end in ANY_PIECES:
         np.testing.assert_array_equal(reader.read(begin, end), array.values[begin:end])
+
+
+ANY_PIECES = np.sort(np.random.default_rng(1).integers(0, 51, (200, 2)))
+
+
+@pytest.mark.parametrize("codec", [None, "auto"])
+@pytest.mark.parametrize("dtype", ["<u4", ">u4", "<f8"])
+def test_pieces_of_zarr_arrays(codec, dtype, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    root = zarr.open_group(str(tmp_path), mode="w", zarr_format=2)
+    array = root.create_array("x", shape=(50,), chunks=(7,), dtype=dtype, compressors=codec)
+    array[:] = values = np.arange(1, 51, dtype=dtype)
+    reader = ReadInOrder(array)
+    for begin, end in ANY_PIECES:
+        for wanted in (None, np.float64):
+            found = reader.read(begin, end, wanted)
+            np.testing.assert_array_equal(found, values[begin:end], strict=wanted is None)
+            assert wanted is None or found.dtype == wanted
+
+
+@pytest.mark.parametrize(
+    "change", [lambda chunk: chunk.write_bytes(chunk.read_bytes()[:9]), lambda chunk: chunk.unlink()]
+)
+def test_chunks_that_are_no_longer_whole_are_told(change, tmp_path):
+    pytest.importorskip("zarr")
+    path = tmp_path / "x.zarr"
+    nz.write_blocks(path, S, compress=False)
+    change(path / "data" / "0")
+    with pytest.raises(InputError, match=r"x\.zarr: got samples 0 to \d+ that can't be read"):
+        table(nz.open_blocks(path))

@@ -149,12 +149,13 @@ class ZarrBlocks:
 class ReadInOrder:
     """A Zarr array of one dimension, of which one piece after the other is read, chunk by chunk.
 
-    The chunk in which a piece ends is kept, since the next piece begins there: where pieces are smaller than chunks,
-    and several processes share them, most are in it as a whole.
+    Where chunks are files of the numbers as they are, these go straight to where they are wanted: Zarr would copy them
+    twice on the way. Of others the chunk in which a piece ends is kept, since the next piece begins there: where pieces
+    are smaller than chunks, and several processes share them, most are in it as a whole.
     """
 
     def __init__(self, array: Any):
-        self._array, self._size = array, int(array.chunks[0])
+        self._array, self._size, self._folder = array, int(array.chunks[0]), _folder_of_plain_chunks(array)
         self._kept: tuple[int, Array] = 0, np.empty(0, array.dtype)  # where it begins; replaced as a whole
 
     def __len__(self) -> int:
@@ -163,14 +164,46 @@ class ReadInOrder:
     def read(self, begin: int, end: int, dtype: Any = None) -> Array:
         """The cells from one place to another, newly made; of another dtype than they are stored in, if it is given."""
         found = np.empty(end - begin, self._array.dtype if dtype is None else dtype)
-        while begin < end:
-            chunk, kept = begin // self._size * self._size, self._kept
-            if kept[0] != chunk or not len(kept[1]):
-                kept = self._kept = chunk, self._array[chunk : chunk + self._size]
-            part = kept[1][begin - chunk : end - chunk]
-            found[len(found) - (end - begin) :][: len(part)] = part
-            begin += len(part)
+        at = begin
+        while at < end:
+            chunk = at // self._size
+            last = min(end, (chunk + 1) * self._size)
+            into = found[at - begin : last - begin]
+            if self._folder is not None:
+                _read_plain(self._folder / str(chunk), at - chunk * self._size, self._array.dtype, into)
+            else:
+                into[:] = self._chunk(chunk)[at - chunk * self._size :][: len(into)]
+            at = last
         return found
+
+    def _chunk(self, number: int) -> Array:
+        first, kept = number * self._size, self._kept
+        if kept[0] != first or not len(kept[1]):
+            kept = self._kept = first, self._array[first : first + self._size]
+        return kept[1]
+
+
+def _folder_of_plain_chunks(array: Any) -> Path | None:
+    """Where an array has a file for each chunk, of its numbers as they are in memory; None where it has not."""
+    from zarr.storage import LocalStore
+
+    is_plain = not array.compressors and not array.filters and array.dtype.isnative
+    return Path(array.store.root, array.path) if is_plain and isinstance(array.store, LocalStore) else None
+
+
+def _read_plain(path: Path, first: int, dtype: Any, into: Array) -> None:
+    """The numbers of a file from the place ``first`` on, as many as there is room for."""
+    numbers = into if into.dtype == dtype else np.empty(len(into), dtype)
+    with path.open("rb", buffering=0) as file:
+        file.seek(first * dtype.itemsize)
+        wanted = numbers.data.cast("B")
+        while len(wanted):
+            n = file.readinto(wanted)
+            if not n:
+                raise EOFError(f"{path.name} ends early")
+            wanted = wanted[n:]
+    if numbers is not into:
+        into[:] = numbers
 
 
 @names_checked
