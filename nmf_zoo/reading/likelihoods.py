@@ -29,6 +29,7 @@ from nmf_zoo.reading.products import (
     as_batched_mean,
     as_indexed_mean,
     cell_index,
+    known_factors,
     product_of,
     split_index,
 )
@@ -119,8 +120,8 @@ def as_sparse_negative_binomial(variable: Variable) -> Observation | None:
 def with_offsets(mean: Mean, exposure: Variable, background: Variable) -> Mean:
     """With those of a sparse distribution, which stand for none where they are constants."""
     if not is_constant(exposure, NO_EXPOSURE):
-        mean = mean.times(known_value(exposure))
-    return mean if is_constant(background, NO_BACKGROUND) else mean.plus(known_value(background))
+        mean = mean.times(*known_factors(exposure))
+    return mean if is_constant(background, NO_BACKGROUND) else mean.plus(*known_factors(background))
 
 
 def as_normal(variable: Variable) -> Observation | None:

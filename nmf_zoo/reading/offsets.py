@@ -20,9 +20,10 @@ def read_offsets(
     name: str, mean: Mean, index: CellIndex | None, shape: tuple[int, int], cells: tuple[Array, Array] | None
 ) -> Offsets:
     """Those of X, checked against the (F, N) shape; ``cells`` are the rows and columns of ``index``."""
-    exposures = [check_offset(name, "exposure", part, shape) for part in mean.exposure]
-    background = None if mean.background is None else check_offset(name, "background", mean.background, shape)
-    found: Offsets = {"exposure": multiply(exposures), "background": background}
+    parts = {"exposure": mean.exposure, "background": mean.background}
+    found: Offsets = {
+        role: multiply([check_offset(name, role, part, shape) for part in own]) for role, own in parts.items()
+    }
     if index is not None and cells is not None and (index.exposure is not None or index.background is not None):
         found = list_offsets(name, found, index, *cells, shape)
     least = {role: np.inf if own is None else ends_of(own)[0] for role, own in found.items()}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import mul
 
 import numpy as np
 from pytensor.graph.basic import Variable
@@ -47,31 +49,32 @@ class Operand:
 class Mean:
     """exposure * (left @ right) + background.
 
-    ``exposure`` : arrays, of which it is the product; ``background`` : an array, or None for zeros; ``factor`` : an
-    unknown that multiplies all of it, or None
+    ``exposure``, ``background`` : arrays, of which each is the product, none where there is no such term; ``factor`` :
+    an unknown that multiplies all of it, or None
     """
 
     left: Operand
     right: Operand
     exposure: tuple[Array, ...] = ()
-    background: Array | None = None
+    background: tuple[Array, ...] = ()
     factor: BatchFactor | None = None
 
     @property
     def T(self) -> Mean:
-        exposure = tuple(np.atleast_2d(part).T for part in self.exposure)
-        background = None if self.background is None else np.atleast_2d(self.background).T
+        exposure, background = (
+            tuple(np.atleast_2d(part).T for part in parts) for parts in (self.exposure, self.background)
+        )
         factor = None if self.factor is None else self.factor.T
         return Mean(self.right.T, self.left.T, exposure, background, factor)
 
     def times(self, *known: Array) -> Mean:
-        background = self.background
-        for part in known if background is not None else ():
-            background = background * part
+        background = (*self.background, *known) if self.background else ()
         return replace(self, exposure=(*self.exposure, *known), background=background)
 
-    def plus(self, known: Array) -> Mean:
-        return replace(self, background=known if self.background is None else self.background + known)
+    def plus(self, *known: Array) -> Mean:
+        """Plus the product of these."""
+        background = (reduce(mul, self.background) + reduce(mul, known),) if self.background else known
+        return replace(self, background=background)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,12 +197,18 @@ def as_mean(variable: Variable) -> Mean | None:
 
 def as_sum(variable: Variable) -> Mean | None:
     mean, known = split_known(variable, Add)
-    return None if mean is None or mean.factor is not None else mean.plus(sum(known[1:], start=known[0]))
+    if mean is None or mean.factor is not None:
+        return None
+    for term in known:
+        mean = mean.plus(*known_factors(term))
+    return mean
 
 
 def as_multiple(variable: Variable) -> Mean | None:
     mean, known = split_known(variable, Mul)
-    return as_batched(variable) if mean is None else mean.times(*known)
+    return (
+        as_batched(variable) if mean is None else mean.times(*(part for term in known for part in known_factors(term)))
+    )
 
 
 def as_batched(variable: Variable) -> Mean | None:
@@ -251,8 +260,8 @@ def as_quotient(variable: Variable) -> Mean | None:
     return None if mean is None else mean.times(1.0 / known_value(variable.owner.inputs[1]).astype(np.float64))
 
 
-def split_known(variable: Variable, scalar_op: type) -> tuple[Mean | None, list[Array]]:
-    """The one argument of a sum or product that is a mean, and the values of the others, all known."""
+def split_known(variable: Variable, scalar_op: type) -> tuple[Mean | None, list[Variable]]:
+    """The one argument of a sum or product that is a mean, and the others, all known."""
     if not is_elemwise(variable, scalar_op):
         return None, []
     terms = variable.owner.inputs
@@ -261,8 +270,18 @@ def split_known(variable: Variable, scalar_op: type) -> tuple[Mean | None, list[
     is_mean = is_mean if any(is_mean) else [as_mean(term) is not None for term in terms]
     if sum(is_mean) != 1:
         return None, []
-    known = [known_value(term).astype(np.float64) for term, own in zip(terms, is_mean, strict=True) if not own]
+    known = [term for term, own in zip(terms, is_mean, strict=True) if not own]
     return as_mean(terms[is_mean.index(True)]), known
+
+
+def known_factors(variable: Variable) -> tuple[Array, ...]:
+    """Arrays of which a known variable is the product, as it is written: an outer product is not multiplied out."""
+    variable = strip(variable)
+    if variable.owner is not None and (inner := as_transposed(variable)) is not None:
+        return tuple(np.atleast_2d(part).T for part in known_factors(inner))
+    if not is_elemwise(variable, Mul):
+        return (known_value(variable).astype(np.float64),)
+    return tuple(part for term in variable.owner.inputs for part in known_factors(term))
 
 
 # -- listed cells ------------------------------------------------------------------------------------------------

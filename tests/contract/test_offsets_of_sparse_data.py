@@ -125,6 +125,43 @@ def test_a_pair_stays_apart():
     np.testing.assert_array_equal(dense.table(), PER_FEATURE * PER_SAMPLE)
 
 
+PAIR = (PER_FEATURE, PER_SAMPLE)
+AROUND = {
+    "background": lambda mean, pair: mean + pair,
+    "exposure and background": lambda mean, pair: PER_SAMPLE * (mean + pair),
+    "two backgrounds": lambda mean, pair: (mean + 0.5) + pair,
+    "turned": lambda mean, pair: (mean.T + pair.T).T,
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_the_pair_of_a_background_stays_apart(name):
+    with pm.Model() as model:
+        W, H = pm.Gamma("W", 1.0, 1.0, shape=(F, K)), pm.Gamma("H", 1.0, 1.0, shape=(K, N))
+        mean = AROUND[name](W @ H, pm.Data("of_features", PER_FEATURE) * pm.Data("of_samples", PER_SAMPLE))
+        pm.Poisson("X", mean, observed=X)
+    found = nz.read(model)
+    product = PER_FEATURE * PER_SAMPLE
+    expected = {"exposure and background": PER_SAMPLE * product, "two backgrounds": 0.5 + product}.get(name, product)
+    assert isinstance(found.likelihood.background, Outer) == (name != "two backgrounds")
+    np.testing.assert_allclose(found.background_table(), expected, rtol=1e-14)
+
+
+def test_a_pair_in_memory_is_never_multiplied_out(monkeypatch):
+    """Of sparse counts, whatever runs on them; where a tenth of all cells is filled, Gibbs lays out the table itself."""
+    monkeypatch.setattr(Outer, "table", None)
+    few = scipy.sparse.csc_array(RNG.poisson(0.04, (50, 70)))
+    pair = RNG.uniform(0.5, 2.0, (50, 1)), RNG.uniform(0.5, 2.0, (1, 70))
+    offsets = {"exposure": pair, "background": pair}
+    model = nz.gamma_nmf(few, K, **offsets, **PRIORS)
+    length = {"model": model, "random_seed": 1, "quiet": True}
+    nz.check(model)
+    for engine in ("em", "vb"):
+        nz.fit(engine=engine, max_iter=2, **length)
+    nz.predict(nz.sample(3, tune=2, chains=1, **length), model, random_seed=1)
+    nz.fit(engine="mcem", max_iter=2, **length | {"model": nz.gap(few, K, **offsets)})
+
+
 def test_simulated_counts_have_the_means():
     _, sparse = models("both", "features")
     rows, cols = SPARSE.nonzero()
