@@ -148,7 +148,7 @@ def test_the_pair_of_a_background_stays_apart(name):
 
 
 def test_a_pair_in_memory_is_never_multiplied_out(monkeypatch):
-    """Of sparse counts, whatever runs on them; where a tenth of all cells is filled, Gibbs lays out the table itself."""
+    """Of sparse counts, whatever runs on them; where a tenth of all cells is filled, Gibbs lays a table out itself."""
     monkeypatch.setattr(Outer, "table", None)
     few = scipy.sparse.csc_array(RNG.poisson(0.04, (50, 70)))
     pair = RNG.uniform(0.5, 2.0, (50, 1)), RNG.uniform(0.5, 2.0, (1, 70))
