@@ -206,9 +206,9 @@ def as_sum(variable: Variable) -> Mean | None:
 
 def as_multiple(variable: Variable) -> Mean | None:
     mean, known = split_known(variable, Mul)
-    return (
-        as_batched(variable) if mean is None else mean.times(*(part for term in known for part in known_factors(term)))
-    )
+    if mean is None:
+        return as_batched(variable)
+    return mean.times(*(part for term in known for part in known_factors(term)))
 
 
 def as_batched(variable: Variable) -> Mean | None:
