@@ -463,13 +463,22 @@ def test_pieces_of_zarr_arrays(codec, dtype, tmp_path):
             assert wanted is None or found.dtype == wanted
 
 
-@pytest.mark.parametrize(
-    "change", [lambda chunk: chunk.write_bytes(chunk.read_bytes()[:9]), lambda chunk: chunk.unlink()]
-)
-def test_chunks_that_are_no_longer_whole_are_told(change, tmp_path):
+def test_a_chunk_that_is_cut_short_is_told(tmp_path):
     pytest.importorskip("zarr")
     path = tmp_path / "x.zarr"
     nz.write_blocks(path, S, compress=False)
-    change(path / "data" / "0")
+    chunk = path / "data" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:9])
     with pytest.raises(InputError, match=r"x\.zarr: got samples 0 to \d+ that can't be read"):
         table(nz.open_blocks(path))
+
+
+@pytest.mark.parametrize("compress", [True, False])
+@pytest.mark.parametrize("name", ["indices", "data"])
+def test_a_chunk_that_is_missing_is_told(name, compress, tmp_path):
+    """Zarr reads it as zeros."""
+    pytest.importorskip("zarr")
+    nz.write_blocks(tmp_path / "x.zarr", S, compress=compress)
+    (tmp_path / "x.zarr" / name / "0").unlink()
+    with pytest.raises(InputError, match=rf"x\.zarr: got 0 of 1 chunks of the array '{name}'; expected what nz.write"):
+        nz.open_blocks(tmp_path / "x.zarr")

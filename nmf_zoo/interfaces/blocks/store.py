@@ -64,7 +64,7 @@ class ZarrBlocks:
             raise InputError(str(path), f"the shape {shape!r}"[:80], WHOLE)
         self.shape = (shape[0], shape[1])
         self._observed = None if attrs.get("observed") == "all" else "stored"
-        self._indices, self._data = (ReadInOrder(self._array(root, name, None)) for name in ("indices", "data"))
+        self._indices, self._data = (ReadInOrder(self._whole(root, name, None)) for name in ("indices", "data"))
         self._indptr = self._array(root, "indptr", self.shape[1] + 1)[:]
         stored = self.n_cells = len(self._data)
         if len(self._indices) != stored or self._indptr[0] != 0 or self._indptr[-1] != stored:
@@ -97,9 +97,17 @@ class ZarrBlocks:
         sides = {BY_FEATURE: self.shape[0], BY_SAMPLE: self.shape[1]}
         found = {name: self._array(root, name, length)[:] for name, length in sides.items() if name in root}
         if BY_CELL in root:
-            found[BY_CELL] = ReadInOrder(self._array(root, BY_CELL, len(self._data)))
+            found[BY_CELL] = ReadInOrder(self._whole(root, BY_CELL, len(self._data)))
         if TABLE in root:
-            found[TABLE] = self._array(root, TABLE, self.shape[1], self.shape[0])
+            found[TABLE] = self._whole(root, TABLE, self.shape[1], self.shape[0])
+        return found
+
+    def _whole(self, root: Any, name: str, length: int | None, *others: int) -> Any:
+        """An array of which every chunk was written; one that is missing Zarr would read as zeros."""
+        found = self._array(root, name, length, *others)
+        if found.nchunks_initialized < found.nchunks:
+            got = f"{found.nchunks_initialized} of {found.nchunks} chunks of the array {name!r}"
+            raise InputError(str(self.path), got, WHOLE)
         return found
 
     def _array(self, root: Any, name: str, length: int | None, *others: int) -> Any:
