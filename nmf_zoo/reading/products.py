@@ -277,7 +277,7 @@ def split_known(variable: Variable, scalar_op: type) -> tuple[Mean | None, list[
 def known_factors(variable: Variable) -> tuple[Array, ...]:
     """Arrays of which a known variable is the product, as it is written: an outer product is not multiplied out."""
     variable = strip(variable)
-    if variable.owner is not None and (inner := as_transposed(variable)) is not None:
+    if (inner := as_transposed(variable)) is not None:
         return tuple(np.atleast_2d(part).T for part in known_factors(inner))
     if not is_elemwise(variable, Mul):
         return (known_value(variable).astype(np.float64),)

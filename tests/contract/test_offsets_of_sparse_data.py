@@ -154,6 +154,7 @@ def test_a_pair_in_memory_is_never_multiplied_out(monkeypatch):
     pair = RNG.uniform(0.5, 2.0, (50, 1)), RNG.uniform(0.5, 2.0, (1, 70))
     offsets = {"exposure": pair, "background": pair}
     model = nz.gamma_nmf(few, K, **offsets, **PRIORS)
+    assert isinstance(nz.read(model).likelihood.background, Outer)
     length = {"model": model, "random_seed": 1, "quiet": True}
     nz.check(model)
     for engine in ("em", "vb"):

@@ -202,14 +202,10 @@ def _folder_of_plain_chunks(array: Any) -> Path | None:
 def _read_plain(path: Path, first: int, dtype: Any, into: Array) -> None:
     """The numbers of a file from the place ``first`` on, as many as there is room for."""
     numbers = into if into.dtype == dtype else np.empty(len(into), dtype)
-    with path.open("rb", buffering=0) as file:
+    with path.open("rb") as file:
         file.seek(first * dtype.itemsize)
-        wanted = numbers.data.cast("B")
-        while len(wanted):
-            n = file.readinto(wanted)
-            if not n:
-                raise EOFError(f"{path.name} ends early")
-            wanted = wanted[n:]
+        if file.readinto(numbers.data) < numbers.nbytes:
+            raise EOFError(f"{path.name} ends early")
     if numbers is not into:
         into[:] = numbers
 
