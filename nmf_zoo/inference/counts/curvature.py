@@ -23,11 +23,16 @@ STUCK = 1e-6  # of a column's largest: cells below it grow too slowly by EM
 class CurvedSources(SparseSources):
     """Expected sources of a list of cells, features first, and the curvature of their features' rows of W."""
 
-    def gather_curved(self, W: Array, Ht: Array, active: Array, others: Array) -> tuple[Statistics, Array]:
-        """(those of W, curvature); see :mod:`nmf_zoo.kernels.counts.curvature` for ``active`` and ``others``."""
+    def gather_curved(
+        self, W: Array, Ht: Array, active: Array, others: Array, so_far: Array | None = None
+    ) -> tuple[Statistics, Array]:
+        """(those of W, curvature); see :mod:`nmf_zoo.kernels.counts.curvature` for ``active`` and ``others``.
+
+        The curvature is added to that of other cells ``so_far``, in place.
+        """
         W, Ht = np.ascontiguousarray(W), np.ascontiguousarray(Ht)
         layout, rows, met = self.layout, self._pad(Ht), active.shape[1]
-        of_W, curvature = np.empty_like(W), np.empty((len(W), n_pairs(met)))
+        of_W, curvature = np.empty_like(W), np.zeros((len(W), n_pairs(met))) if so_far is None else so_far
 
         def gather_chunk(chunk: int) -> tuple[float, float]:
             scratch = padded_zeros(scratch_rows(met), met, self.dtype)

@@ -55,7 +55,7 @@ class EMBlockSums(NamedTuple):
     largest : (K,), of H's columns
     log_likelihood, log_prior : of the factors, without the prior of W
     residual : of H as it was before the pass
-    curvature : of W's rows, where it takes Newton steps; else of no rows
+    curvature : of W's rows, where it takes Newton steps, the blocks' before with it; else of no rows
     """
 
     numerator: Array
@@ -75,13 +75,8 @@ class EMBlockSums(NamedTuple):
             self.log_likelihood + other.log_likelihood,
             self.log_prior + other.log_prior,
             max(self.residual, other.residual),
-            _added(self.curvature, other.curvature),
+            self.curvature if other.curvature is self.curvature else self.curvature + other.curvature,
         )
-
-
-def _added(sums: Array, more: Array) -> Array:
-    """The largest of the sums, which is nobody else's: in place, but where it came from another process to be read."""
-    return np.add(sums, more, out=sums if sums.flags.writeable else None)
 
 
 class BlockEMState(NamedTuple):
@@ -133,8 +128,9 @@ class BlockEMProblem(CountBlocks):
         if not self.newton:
             return super().lay_out(structure)
         cells = compress(structure, by_features=False)
+        cells = cells._replace(values=narrow(cells.values))
         sources = CurvedSources(structure, self.workers, turn(cells, structure.shape[0]))
-        return NewtonCells(sources, weigh(structure), cells._replace(values=narrow(cells.values)))
+        return NewtonCells(sources, weigh(structure), cells)
 
 
 def supports(structure: Factorisation, options: EM) -> Verdict:
@@ -354,8 +350,9 @@ class EMReturn(NamedTuple):
 def _look_curved(
     problem: BlockEMProblem, block: SampleBlock, W: Array, Ht: Array, residual: float, active: Array
 ) -> EMBlockSums:
-    """A block's part of the sums at W and its rows of H, W's curvature among them."""
-    found, curvature = block.cells.sources.gather_curved(W, Ht, active, without(problem.left, W, active))
+    """A block's part of the sums at W and its rows of H; to W's curvature it is added, which is the largest of them."""
+    so_far = None if block.before is None else block.before.curvature
+    found, curvature = block.cells.sources.gather_curved(W, Ht, active, without(problem.left, W, active), so_far)
     return _sums(problem, block, W, Ht, residual, found)._replace(curvature=curvature)
 
 

@@ -52,6 +52,7 @@ class SampleBlock(NamedTuple):
     right : the side of its rows of H
     cells : its data as the engine lays them out
     constant : what its log-likelihood holds beside the factors
+    before : the sums over the blocks of its shard before it, where there are some; what is large is added there
     """
 
     number: int
@@ -61,6 +62,7 @@ class SampleBlock(NamedTuple):
     right: Side
     cells: Any
     constant: float
+    before: Any = None
 
 
 class BlockReader:
@@ -150,8 +152,11 @@ class BlockWork(Protocol):
 
 def sums_over_blocks(problem: BlockProblem, work: BlockWork) -> Any:
     """One pass over all blocks: the sums. Arrays of each block are in ``data.arrays`` then."""
-    shards = shards_of(problem.data.n_blocks)
-    make = sums_of_shards if problem.data.cluster is None else _sums_by_cluster
+    n_blocks = problem.data.n_blocks
+    shards, make = shards_of(n_blocks), _sums_by_cluster
+    if problem.data.cluster is None:
+        make = sums_of_shards
+        shards = [range(n_blocks)] if n_blocks <= SHARDS else shards  # of one block each: the same sums, in that order
     return reduce(lambda total, sums: total.plus(sums), make(problem, work, shards))
 
 
@@ -171,7 +176,7 @@ def sums_of_shards(problem: BlockProblem, work: BlockWork, shards: Sequence[rang
     for shard in shards:
         total: Any = None
         for _ in shard:
-            block = next(blocks)
+            block = next(blocks)._replace(before=total)
             for place in islice(expected, 1):
                 arrays.expect(*place)
             sums, kept = work(problem, block)

@@ -47,7 +47,7 @@ def scratch_rows(n_active: int) -> int:
 
 @kernel
 def gather_curvature(layout, major, minor, chunk, parts, of_major, curvature, scratch):
-    """Overwrite a chunk's rows of of_major (major, K) with expected sources, of curvature with the triangles over A.
+    """Overwrite a chunk's rows of of_major (major, K) with expected sources; add the triangles over A to curvature's.
 
     ``minor`` is :class:`nmf_zoo.kernels.simd.lanes.Padded`. ``parts`` are A (major, active), the numbers of the
     components, and ``major`` with only B left, of no rows where B is empty. A row of ``curvature`` (major, active
@@ -61,7 +61,7 @@ def gather_curvature(layout, major, minor, chunk, parts, of_major, curvature, sc
     total, lost = 0.0, 0.0
     for i in range(start, last):
         if layout.indptr[i] == layout.indptr[i + 1]:  # of a block with few samples most rows are so
-            of_major[i], curvature[i] = 0.0, 0.0
+            of_major[i] = 0.0
             continue
         fill_means(ratios, layout, major, minor, i, i + 1)
         row_total, row_lost = divide_cells(layout.values[layout.indptr[i] : layout.indptr[i + 1]], ratios)
@@ -72,7 +72,7 @@ def gather_curvature(layout, major, minor, chunk, parts, of_major, curvature, sc
         position = 0
         for a in range(active.shape[1]):
             for b in range(a + 1):
-                curvature[i, position] = scratch.values[CELLS + a, b]
+                curvature[i, position] += scratch.values[CELLS + a, b]
                 position += 1
     return total, lost
 
@@ -84,7 +84,6 @@ def _add_bends(scratch, layout, minor, i, ratios, active, others):
     _fill_roots(ratios[: stop - first], layout.values[first:stop])
     if others.shape[0] > 0:
         _leave_out(ratios, layout, minor, i, others)
-    scratch.values[CELLS:] = 0.0
     are_neighbours = active[-1] - active[0] == active.size - 1
     for start in range(first, stop, CELLS):
         count = min(CELLS, stop - start)
@@ -95,7 +94,7 @@ def _add_bends(scratch, layout, minor, i, ratios, active, others):
                 store(scratch, c, 0, add_scaled(nothing(row), root, row))
             else:
                 _scale(scratch.values[c], root, minor.values[j], active)
-        _add_squares(scratch, count, active.size)
+        _add_squares(scratch, count, active.size, start > first)
 
 
 @summing
@@ -125,11 +124,16 @@ def _scale(out, root, met, active):
 
 
 @kernel
-def _add_squares(scratch, count, met):
-    """Add the squares of the first rows of scratch, four rows of them at a time, which stay in registers."""
+def _add_squares(scratch, count, met, goes_on):
+    """The squares of the first rows of scratch, four rows of them at a time, which stay in registers.
+
+    They follow these rows, and are added to what is there where a row ``goes_on``.
+    """
     for a in range(0, met, 4):
-        one, two = load(scratch, CELLS + a, 0), load(scratch, CELLS + a + 1, 0)
-        three, four = load(scratch, CELLS + a + 2, 0), load(scratch, CELLS + a + 3, 0)
+        one = two = three = four = nothing(load(scratch, 0, 0))
+        if goes_on:
+            one, two = load(scratch, CELLS + a, 0), load(scratch, CELLS + a + 1, 0)
+            three, four = load(scratch, CELLS + a + 2, 0), load(scratch, CELLS + a + 3, 0)
         for c in range(count):
             row = load(scratch, c, 0)
             one = add_scaled(one, scratch.values[c, a], row)
@@ -153,24 +157,26 @@ def newton_rows(new, start, sources, curvature, active, linear, prior, rows):
     """
     (old, scale), (power, curve) = start, prior
     met = active.shape[1]
-    square, slopes, steps, before = np.empty((met, met)), np.empty(met), np.empty(met), np.empty(met)
+    square, inverse = np.empty((met, met)), np.empty(met)
+    slopes, steps, before = np.empty(met), np.empty(met), np.empty(met)
     for i in range(rows[0], rows[1]):
         row_linear = linear[i if linear.shape[0] > 1 else 0]
         row_power, row_curve = power[i if power.shape[0] > 1 else 0], curve[i if curve.shape[0] > 1 else 0]
-        position, is_finite = 0, True
+        position, is_finite, smaller = 0, True, 1.0 / scale[i]
         for a in range(met):
             k = active[i, a]
             w, p, q = old[i, k], row_power[k], row_curve[k]
             before[a], steps[a] = row_linear[k] + q * w - (sources[i, k] + p) / w, 0.0
             slopes[a] = before[a]
             for b in range(a + 1):
-                square[a, b] = curvature[i, position] / scale[i] / scale[i]
+                square[a, b] = curvature[i, position] * smaller * smaller
                 square[b, a] = square[a, b]
                 position += 1
             square[a, a] += p / w / w + q
+            inverse[a] = 1.0 / square[a, a] if square[a, a] > 0.0 else 0.0
             is_finite = is_finite and np.isfinite(slopes[a]) and np.isfinite(square[a, a])
         if is_finite:
-            _minimise(steps, slopes, square, old[i], active[i], row_linear)
+            _minimise(steps, slopes, square, inverse, old[i], active[i], row_linear)
             length = _length(before, slopes, steps)
             for a in range(met):
                 k = active[i, a]
@@ -179,10 +185,10 @@ def newton_rows(new, start, sources, curvature, active, linear, prior, rows):
 
 
 @kernel
-def _minimise(steps, slopes, square, old, active, linear):
+def _minimise(steps, slopes, square, inverse, old, active, linear):
     """The minimum of slopes . s + s square s / 2 in a row's active cells, none of which shrinks by too much.
 
-    By coordinate descent; ``slopes`` follow. Cells that no count meets go to 0 at once, or stay.
+    By coordinate descent, with the ``inverse`` of the square's diagonal, 0 where that is; ``slopes`` follow. Cells that no count meets go to 0 at once, or stay.
     """
     first = 0.0
     for _ in range(ROUNDS):
@@ -191,10 +197,10 @@ def _minimise(steps, slopes, square, old, active, linear):
             w, bend = old[active[a]], square[a, a]
             if linear[active[a]] <= 0.0:
                 continue
-            if bend <= 0.0:
+            if inverse[a] == 0.0:
                 steps[a] = -w if slopes[a] > 0.0 else 0.0
                 continue
-            step = max(-slopes[a] / bend, -MOST_SHRINK * w - steps[a])
+            step = max(-slopes[a] * inverse[a], -MOST_SHRINK * w - steps[a])
             if step != 0.0:
                 steps[a] += step
                 for b in range(steps.size):
