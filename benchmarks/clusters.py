@@ -3,19 +3,21 @@
 Measured are the seconds of a non-zero in one process, and of an empty piece of work on a Dask cluster of two processes
 here, and the effective draws of Gibbs there and in one process. From the first two a pass is played through, event by
 event: W goes out from worker to worker, the scheduler hands out one piece after another, a worker that is free takes
-it, sums come back to the client one after the other. A pass of two workers here, measured beside it, says how far that
-can be believed: they share this machine's memory, not a network.
+it, sums come back to the client one after the other, of as many bytes as they have here. A pass of two workers here,
+measured beside it, says how far that can be believed: they share this machine's memory, not a network.
 """
 
 from __future__ import annotations
 
 import heapq
+import pickle
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,7 +32,7 @@ from nmf_zoo.inference.shared.sample_blocks import SHARDS
 from nmf_zoo.runtime.cluster import Cluster
 
 FEATURES, RANK = 12_000, 10
-OUT, BACK = {"em": 16, "vb": 48}, {"em": 8, "vb": 16}  # bytes for each feature and component: to a worker, from a piece
+RUNS: dict[str, Any] = {"EM": nz.EM(), "EM with momentum": nz.EM(accelerate="momentum"), "VB": nz.VB()}
 SIZES, WORKERS = (10**6, 10**8, 10**10), (1, 10, 100)
 EMPTY = 512  # pieces of nothing
 PIECES, TUNE, DRAWS = 6, 50, 200  # of the NIPS counts; sweeps
@@ -82,27 +84,31 @@ def rows(quick: bool) -> Iterator[Row]:
         nz.write_blocks(own / "x.zarr", X)
         blocks = nz.open_blocks(own / "x.zarr", block=block)
         alone = {
-            engine: seconds_of_iteration(blocks, engine, time.process_time, own / f"{engine}.zarr") for engine in OUT
+            name: seconds_of_iteration(blocks, engine, time.process_time, own / f"{name}.zarr")
+            for name, engine in RUNS.items()
         }
         how = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
         with distributed.LocalCluster(**how) as local, distributed.Client(local) as client:
             piece = seconds_of_a_piece(client)
             shared = {
-                engine: seconds_of_iteration(blocks, engine, time.perf_counter, own / f"{engine}-2.zarr", client)
-                for engine in OUT
+                name: seconds_of_iteration(blocks, engine, time.perf_counter, own / f"{name}-2.zarr", client)
+                for name, engine in RUNS.items()
+            }
+            sizes = {
+                name: sizes_of_pass(blocks, engine, own / f"{name}-3.zarr", client) for name, engine in RUNS.items()
             }
             drawn = [*draws_beside_one_process(own, client, quick)]
     yield from drawn
     yield note("an empty piece of work, two workers here", f"{1e3 * piece:.2f} ms")
     here, n_pieces = Network(2e9, 1e-4), len(blocks.bounds) - 1
-    for engine in OUT:
-        costs = Costs(alone[engine] / X.nnz, piece)
+    for name in RUNS:
+        costs = Costs(alone[name] / X.nnz, piece)
         cost = f"{1e9 * costs.cell:.1f} ns a non-zero"
-        yield note(f"one {engine} iteration over blocks, one process, {FEATURES:,} features, K={RANK}", cost)
+        yield note(f"one iteration of {name} over blocks, one process, {FEATURES:,} features, K={RANK}", cost)
         work = f"the same, {X.nnz:,} non-zeros in {n_pieces} pieces, two workers here"
-        expected = seconds_of_pass(X.nnz, n_pieces, 2, costs, here, *sizes(engine))
-        yield note(work, f"{1e3 * shared[engine]:.0f} ms", f"{1e3 * expected:.0f} ms (simulated)")
-        yield from on_paper(engine, costs)
+        expected = seconds_of_pass(X.nnz, n_pieces, 2, costs, here, *sizes[name])
+        yield note(work, f"{1e3 * shared[name]:.0f} ms", f"{1e3 * expected:.0f} ms (simulated)")
+        yield from on_paper(name, costs, *sizes[name])
 
 
 def draws_beside_one_process(folder: Path, client: Any, quick: bool) -> Iterator[Row]:
@@ -152,25 +158,34 @@ def cpu_of_all(client: Any) -> float:
     return time.process_time() + sum(workers.values())
 
 
-def on_paper(engine: str, costs: Costs) -> Iterator[Row]:
-    """Of tables that no single machine here holds."""
-    sent, back = sizes(engine)
+def on_paper(name: str, costs: Costs, sent: int, back: int) -> Iterator[Row]:
+    """Of tables that no single machine here holds; ``sent`` and ``back`` as of :func:`seconds_of_pass`."""
     rate = 8 * NETWORK.rate / 1e9
     for n_cells in SIZES:
         n_pieces = min(SHARDS, max(1, n_cells // 1_000_000))
         found = [seconds_of_pass(n_cells, n_pieces, own, costs, NETWORK, sent, back) for own in WORKERS]
-        work = f"on paper: one {engine} iteration, {n_cells:.0e} non-zeros, {n_pieces} pieces, {rate:g} Gbit/s"
+        work = f"on paper: one iteration of {name}, {n_cells:.0e} non-zeros, {n_pieces} pieces, {rate:g} Gbit/s"
         times = ", ".join(f"{own} worker{'s' * (own > 1)} {one:.3g} s" for own, one in zip(WORKERS, found, strict=True))
         to_client = f"{n_pieces * back / 1e6:,.0f} MB and {n_pieces} messages come back"
         yield note(work, times, f"{sent / 1e6:.1f} MB go to each worker, {to_client}")
     least = 9 * (costs.piece + back / NETWORK.rate)
-    label = f"on paper: least piece that loses a tenth to the scheduler and the client's link, {engine}"
+    label = f"on paper: least piece that loses a tenth to the scheduler and the client's link, {name}"
     yield note(label, f"{1e3 * least:.0f} ms, {least / costs.cell:,.0f} non-zeros")
 
 
-def sizes(engine: str) -> tuple[int, int]:
-    """Bytes that go to every worker, and that come from every piece."""
-    return OUT[engine] * FEATURES * RANK, BACK[engine] * FEATURES * RANK
+def sizes_of_pass(blocks: Any, engine: Any, store: Path, client: Any) -> tuple[int, int]:
+    """Bytes that go to every worker, and that come from every piece, as they are pickled; of the largest pass."""
+    sizes: list[tuple[int, int]] = []
+    pieces = Cluster.map
+
+    def weighed(self: Cluster, work: Any, shared: Any, own: Any, items: Any) -> Iterator[Any]:
+        for found in pieces(self, work, shared, own, items):
+            sizes.append((len(pickle.dumps(own)), len(pickle.dumps(found))))
+            yield found
+
+    with patch.object(Cluster, "map", weighed):
+        seconds_of_iteration(blocks, engine, time.perf_counter, store, client, max_iter=3)
+    return max(sizes)
 
 
 def texts(n_samples: int) -> sp.csc_array:
@@ -183,12 +198,18 @@ def texts(n_samples: int) -> sp.csc_array:
 
 
 def seconds_of_iteration(
-    blocks: Any, engine: str, clock: Callable[[], float], store: Path, client: Any = None
+    blocks: Any, engine: Any, clock: Callable[[], float], store: Path, client: Any = None, max_iter: int = 8
 ) -> float:
     """The median of some iterations, by the given clock."""
     ends: list[float] = []
     model = nz.gamma_nmf(X=None, shape=(FEATURES, 1), rank=RANK)
-    how = {"max_iter": 8, "tol": 0.0, "random_seed": 1, "quiet": True, "on_step": lambda step: ends.append(clock())}
+    how = {
+        "max_iter": max_iter,
+        "tol": 0.0,
+        "random_seed": 1,
+        "quiet": True,
+        "on_step": lambda step: ends.append(clock()),
+    }
     with threadpool_limits(1):
         nz.fit(model=model, data=blocks, engine=engine, cores=1, executor=client, search=None, store=store, **how)
     return float(np.median(np.diff(ends)))

@@ -1,13 +1,17 @@
 """Work in pieces on a Dask cluster: futures in order, and no more of Dask than ``client.submit``.
 
 What all pieces share goes to each worker once. A piece that is lost with its worker is done again by another, with the
-same result: pieces read what they need from storage that all workers see, and leave there what is to stay. Workers are
-held to the versions and the processor of this process, since results are to have the same bits wherever they come from.
+same result: pieces read what they need from storage that all workers see, and leave there what is to stay. What they
+have read workers keep while they live and have room, as results of Dask's own, so that it sends the piece of the next
+call to where that is, makes it again where it was lost, and writes it to a worker's disk where memory gets short.
+Workers are held to the versions and the processor of this process, since results are to have the same bits wherever
+they come from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import pickle
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -16,10 +20,11 @@ from nmf_zoo.errors import InputError, RunFailed
 from nmf_zoo.kernels.compile.cache import processor, versions
 from nmf_zoo.runtime.workers import OneBlasThread
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Hashable)
 RUNNING = "running"  # the status of a client with a scheduler
 KILLED = "KilledWorker"  # what the scheduler says of a piece whose workers ended more often than it allows
 FIRST, BEYOND = (2025, 1), (2027, 0)  # versions of distributed, year and month, that `nmf_zoo[dask]` installs
+ROOM = 0.4  # of a worker's memory, with all else that it has; from 0.6 on Dask writes to disk
 MOST_LOST = 5  # times in a pass that this may be said: by then it is the piece
 
 
@@ -45,15 +50,24 @@ class Cluster:
         self._address = client.scheduler_info()["address"]
         self._shared: Any = None  # what pieces shared last, and its future
         self._sent: Any = None
+        self._kept: dict[Any, Any] = {}  # futures of what workers keep, by item
 
     def __reduce__(self) -> Any:
         """A worker has no cluster of its own."""
         return _none, ()
 
-    def map(self, work: Callable[[Any, Any, Item], Any], shared: Any, own: Any, items: Sequence[Item]) -> Iterator[Any]:
-        """``work(shared, own, item)`` of every item, in order.
+    def map(
+        self,
+        work: Callable[..., Any],
+        shared: Any,
+        own: Any,
+        items: Sequence[Item],
+        keep: Callable[[Any, Item], Any] | None = None,
+    ) -> Iterator[Any]:
+        """``work(shared, own, item)`` of every item, in order; or ``work(shared, own, item, kept)``.
 
-        ``work`` is a function of a module. ``shared`` is sent where it is another object than in the call before.
+        ``work`` and ``keep`` are functions of modules. ``shared`` is sent where it is another object than in the call
+        before. ``kept`` is what ``keep(shared, item)`` makes once for all calls, or None where a worker has no room.
 
         Raises
         ------
@@ -63,7 +77,7 @@ class Cluster:
         try:
             while waiting:
                 try:
-                    for found in self._results(work, shared, own, waiting):
+                    for found in self._results(work, shared, own, waiting, keep):
                         del waiting[0]
                         yield found
                 except Exception as error:
@@ -75,7 +89,7 @@ class Cluster:
                             "workers end while they work on a piece, again and again, perhaps for want of memory; "
                             "smaller blocks take less"
                         ) from error
-                    self._shared = None  # what they had goes out again
+                    self._shared = None  # what they had goes out and is made again
         except (CancelledError, OSError) as error:
             if isinstance(error, OSError) and self._client.status == RUNNING:
                 raise
@@ -84,12 +98,19 @@ class Cluster:
                 f"call goes on where it was saved last"
             ) from error
 
-    def _results(self, work: Callable[..., Any], shared: Any, own: Any, items: Sequence[Any]) -> Iterator[Any]:
+    def _results(
+        self, work: Callable[..., Any], shared: Any, own: Any, items: Sequence[Any], keep: Callable[..., Any] | None
+    ) -> Iterator[Any]:
         """Of the items, in order; those that nobody waits for any more are given up."""
+        submit, here = self._client.submit, fingerprint()
         if shared is not self._shared:
-            self._shared, self._sent = shared, self._client.submit(_itself, shared, pure=False)
-        sent, here = self._client.submit(_itself, own, pure=False), fingerprint()
-        futures = [self._client.submit(_piece, work, self._sent, sent, item, here, pure=False) for item in items]
+            self._shared, self._sent, self._kept = shared, submit(_itself, shared, pure=False), {}
+        sent, futures = submit(_itself, own, pure=False), []
+        for item in items:
+            if keep is not None and item not in self._kept:
+                self._kept[item] = submit(_keep, keep, self._sent, item, here, pure=False)
+            kept = () if keep is None else (self._kept[item],)
+            futures.append(submit(_piece, work, self._sent, sent, item, here, *kept, pure=False))
         try:
             for place in range(len(futures)):
                 found, futures[place] = futures[place].result(), None  # its result is dropped with the future
@@ -128,8 +149,41 @@ def require_alike(expected: dict[str, str]) -> None:
             raise InputError("executor", got, f"{expected[name]}, as this process has", "start workers that are alike")
 
 
-def _piece(work: Callable[..., Any], shared: Any, own: Any, item: Any, expected: dict[str, str]) -> Any:
+def _piece(work: Callable[..., Any], shared: Any, own: Any, item: Any, expected: dict[str, str], *kept: Any) -> Any:
     """One piece, in a process like the client's."""
     require_alike(expected)
     with OneBlasThread():
-        return work(shared, own, item)
+        return work(shared, own, item, *(None if it is None else it.value for it in kept))
+
+
+class Kept:
+    """What a worker keeps, and its bytes, by which Dask weighs whether to send it, or a piece to it."""
+
+    def __init__(self, value: Any):
+        self.value, self._bytes = value, bytes_of_arrays(value)
+
+    def __sizeof__(self) -> int:
+        return self._bytes
+
+
+def bytes_of_arrays(value: Any) -> int:
+    """Of all arrays in what can be pickled, each once; none is copied."""
+    sizes: list[int] = []
+    pickle.dumps(value, protocol=5, buffer_callback=lambda buffer: sizes.append(buffer.raw().nbytes))
+    return sum(sizes)
+
+
+def _keep(make: Callable[[Any, Any], Any], shared: Any, item: Any, expected: dict[str, str]) -> Kept | None:
+    """What is made of an item, while this worker has room for it."""
+    require_alike(expected)
+    return Kept(make(shared, item)) if _has_room() else None
+
+
+def _has_room() -> bool:
+    """Whether this worker has less than `ROOM` of its memory, which without a limit is all that there is."""
+    import psutil
+    from distributed import get_worker
+
+    worker = get_worker()
+    limit = worker.memory_manager.memory_limit or psutil.virtual_memory().total
+    return bool(worker.monitor.get_process_memory() < ROOM * limit)

@@ -87,6 +87,45 @@ def test_draws_have_the_bits_of_one_process(blocks, client, tmp_path):
             np.testing.assert_array_equal(_compat.group(found, group)[name], array, err_msg=name)
 
 
+@pytest.mark.parametrize("room", [clusters.ROOM, 0.0])
+def test_workers_read_a_block_once_while_they_have_room(room, blocks, client, tmp_path):
+    """And once more for the density of the result; without room in each pass. Long: workers load kernels."""
+    data, was = NotedReads(blocks, tmp_path / "reads"), clusters.ROOM
+    client.run(set_room, room)
+    try:
+        run = {"engine": "em", "max_iter": 3, "tol": 0.0, "random_seed": 1, "quiet": True, "search": None}
+        found = nz.fit(model=model(), data=data, executor=client, store=tmp_path / "o.zarr", **run)
+    finally:
+        client.run(set_room, was)
+    read = [path.name.split("-") for path in data.notes.iterdir()]
+    by_workers = [int(number) for number, process, _ in read if int(process) != os.getpid()]
+    times = np.bincount(by_workers)
+    assert np.all(times == 2) if room else np.all(times >= 5)
+    assert_same_bits(found, nz.fit(model=model(), data=blocks, **run))
+
+
+class NotedReads:
+    """Blocks of another source; each read leaves a file."""
+
+    def __init__(self, source, notes):
+        self.source, self.notes, self.shape, self.bounds = source, notes, source.shape, source.bounds
+        notes.mkdir()
+
+    def read(self, number):
+        (self.notes / f"{number}-{os.getpid()}-{time.monotonic_ns()}").touch()
+        return self.source.read(number)
+
+
+def set_room(room):
+    clusters.ROOM = room
+
+
+def test_what_is_kept_has_the_bytes_of_its_arrays():
+    array = np.zeros(1000)
+    kept = clusters.Kept([{"one": array, "again": array}, np.zeros((10, 10), np.int32), "text"])
+    assert sys.getsizeof(kept) == pytest.approx(8000 + 400, abs=64)
+
+
 class KilledWorker(Exception):
     """As Dask says it of a piece."""
 

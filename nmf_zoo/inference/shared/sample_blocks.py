@@ -166,10 +166,12 @@ def shards_of(n_blocks: int) -> list[range]:
     return [range(first, min(first + size, n_blocks)) for first in range(0, n_blocks, size)]
 
 
-def sums_of_shards(problem: BlockProblem, work: BlockWork, shards: Sequence[range]) -> Iterator[Any]:
-    """The sums of each shard, by this process."""
+def sums_of_shards(
+    problem: BlockProblem, work: BlockWork, shards: Sequence[range], kept: Sequence[SampleBlock] | None = None
+) -> Iterator[Any]:
+    """The sums of each shard, by this process; ``kept`` are all their blocks, where it has them."""
     numbers, arrays = [number for shard in shards for number in shard], problem.data.arrays
-    blocks = sample_blocks(problem, numbers)
+    blocks = sample_blocks(problem, numbers) if kept is None else iter(kept)
     following = [(work.turn - 1, number) for number in numbers[1:]]
     following += [(work.turn, numbers[0])] if 1 < len(numbers) == problem.data.n_blocks else []
     expected = iter(following)
@@ -179,22 +181,28 @@ def sums_of_shards(problem: BlockProblem, work: BlockWork, shards: Sequence[rang
             block = next(blocks)._replace(before=total)
             for place in islice(expected, 1):
                 arrays.expect(*place)
-            sums, kept = work(problem, block)
-            if kept:
-                arrays.put(work.turn, block.number, kept)
+            sums, made = work(problem, block)
+            if made:
+                arrays.put(work.turn, block.number, made)
             total = sums if total is None else total.plus(sums)
         yield total
 
 
 def _sums_by_cluster(problem: BlockProblem, work: BlockWork, shards: Sequence[range]) -> Iterator[Any]:
     """The sums of each shard, by other processes, which leave its arrays where all see them."""
-    for sums, receipt in problem.data.cluster.map(_sums_of_shard, problem, work, shards):
+    for sums, receipt in problem.data.cluster.map(_sums_of_shard, problem, work, shards, _blocks_of_shard):
         problem.data.arrays.note(work.turn, receipt)
         yield sums
 
 
-def _sums_of_shard(problem: BlockProblem, work: BlockWork, shard: range) -> tuple[Any, Any]:
-    (sums,) = sums_of_shards(problem, work, [shard])
+def _blocks_of_shard(problem: BlockProblem, shard: range) -> list[SampleBlock]:
+    return list(sample_blocks(problem, shard))
+
+
+def _sums_of_shard(
+    problem: BlockProblem, work: BlockWork, shard: range, kept: Sequence[SampleBlock] | None
+) -> tuple[Any, Any]:
+    (sums,) = sums_of_shards(problem, work, [shard], kept)
     return sums, problem.data.arrays.receipt(work.turn, shard)
 
 

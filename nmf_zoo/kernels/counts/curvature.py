@@ -188,7 +188,8 @@ def newton_rows(new, start, sources, curvature, active, linear, prior, rows):
 def _minimise(steps, slopes, square, inverse, old, active, linear):
     """The minimum of slopes . s + s square s / 2 in a row's active cells, none of which shrinks by too much.
 
-    By coordinate descent, with the ``inverse`` of the square's diagonal, 0 where that is; ``slopes`` follow. Cells that no count meets go to 0 at once, or stay.
+    By coordinate descent, with one over the square's diagonal, or 0 where that is 0; ``slopes`` follow. Cells that no
+    count meets go to 0 at once, or stay.
     """
     first = 0.0
     for _ in range(ROUNDS):
