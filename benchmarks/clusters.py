@@ -88,7 +88,7 @@ def rows(quick: bool) -> Iterator[Row]:
             for name, engine in RUNS.items()
         }
         how = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
-        with distributed.LocalCluster(**how) as local, distributed.Client(local) as client:
+        with distributed.LocalCluster(**how) as local, distributed.Client(local, direct_to_workers=True) as client:
             piece = seconds_of_a_piece(client)
             shared = {
                 name: seconds_of_iteration(blocks, engine, time.perf_counter, own / f"{name}-2.zarr", client)
@@ -178,8 +178,8 @@ def sizes_of_pass(blocks: Any, engine: Any, store: Path, client: Any) -> tuple[i
     sizes: list[tuple[int, int]] = []
     pieces = Cluster.map
 
-    def weighed(self: Cluster, work: Any, shared: Any, own: Any, items: Any) -> Iterator[Any]:
-        for found in pieces(self, work, shared, own, items):
+    def weighed(self: Cluster, work: Any, shared: Any, own: Any, *of_pieces: Any) -> Iterator[Any]:
+        for found in pieces(self, work, shared, own, *of_pieces):
             sizes.append((len(pickle.dumps(own)), len(pickle.dumps(found))))
             yield found
 

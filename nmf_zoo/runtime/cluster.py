@@ -156,7 +156,7 @@ def _piece(work: Callable[..., Any], shared: Any, own: Any, item: Any, expected:
         return work(shared, own, item, *(None if it is None else it.value for it in kept))
 
 
-class Kept:
+class KeptByWorker:
     """What a worker keeps, and its bytes, by which Dask weighs whether to send it, or a piece to it."""
 
     def __init__(self, value: Any):
@@ -173,17 +173,17 @@ def bytes_of_arrays(value: Any) -> int:
     return sum(sizes)
 
 
-def _keep(make: Callable[[Any, Any], Any], shared: Any, item: Any, expected: dict[str, str]) -> Kept | None:
+def _keep(make: Callable[[Any, Any], Any], shared: Any, item: Any, expected: dict[str, str]) -> KeptByWorker | None:
     """What is made of an item, while this worker has room for it."""
     require_alike(expected)
-    return Kept(make(shared, item)) if _has_room() else None
+    return KeptByWorker(make(shared, item)) if _has_room() else None
 
 
 def _has_room() -> bool:
     """Whether this worker has less than `ROOM` of its memory, which without a limit is all that there is."""
-    import psutil
     from distributed import get_worker
+    from distributed.system import MEMORY_LIMIT
 
     worker = get_worker()
-    limit = worker.memory_manager.memory_limit or psutil.virtual_memory().total
+    limit = worker.memory_manager.memory_limit or MEMORY_LIMIT
     return bool(worker.monitor.get_process_memory() < ROOM * limit)

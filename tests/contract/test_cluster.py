@@ -122,7 +122,7 @@ def set_room(room):
 
 def test_what_is_kept_has_the_bytes_of_its_arrays():
     array = np.zeros(1000)
-    kept = clusters.Kept([{"one": array, "again": array}, np.zeros((10, 10), np.int32), "text"])
+    kept = clusters.KeptByWorker([{"one": array, "again": array}, np.zeros((10, 10), np.int32), "text"])
     assert sys.getsizeof(kept) == pytest.approx(8000 + 400, abs=64)
 
 

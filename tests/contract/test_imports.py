@@ -44,7 +44,10 @@ ALLOWED: dict[str, tuple[set[str] | None, set[str] | None]] = {
     "reading": ({"distributions", "structure"}, {"pymc", "pytensor", "numpy"}),
     # how it is run
     "results.groups": ({"structure", "_compat"}, {"numpy", "xarray"}),
-    "runtime": ({"structure", "kernels", "results.groups"}, {"cloudpickle", "numpy", "threadpoolctl", "rich"}),
+    "runtime": (
+        {"structure", "kernels", "results.groups"},
+        {"cloudpickle", "distributed", "numpy", "threadpoolctl", "rich"},
+    ),
     "inference": ({"structure", "kernels", "results.groups", "runtime"}, {"numpy", "scipy"}),
     "inference.nuts": (
         {"structure", "results.groups", "runtime", "inference", "_compat"},
