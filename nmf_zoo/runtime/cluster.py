@@ -176,10 +176,10 @@ def bytes_of_arrays(value: Any) -> int:
 def _keep(make: Callable[[Any, Any], Any], shared: Any, item: Any, expected: dict[str, str]) -> KeptByWorker | None:
     """What is made of an item, while this worker has room for it."""
     require_alike(expected)
-    return KeptByWorker(make(shared, item)) if _has_room() else None
+    return KeptByWorker(make(shared, item)) if has_room() else None
 
 
-def _has_room() -> bool:
+def has_room() -> bool:
     """Whether this worker has less than `ROOM` of its memory, which without a limit is all that there is."""
     from distributed import get_worker
     from distributed.system import MEMORY_LIMIT

@@ -75,8 +75,13 @@ class EMBlockSums(NamedTuple):
             self.log_likelihood + other.log_likelihood,
             self.log_prior + other.log_prior,
             max(self.residual, other.residual),
-            self.curvature if other.curvature is self.curvature else self.curvature + other.curvature,
+            _added(self.curvature, other.curvature),
         )
+
+
+def _added(sums: Array, more: Array) -> Array:
+    """The largest of the sums: a shard's blocks have added theirs, another's go to it in place if that can be."""
+    return sums if more is sums else np.add(sums, more, out=sums if sums.flags.writeable else None)
 
 
 class BlockEMState(NamedTuple):

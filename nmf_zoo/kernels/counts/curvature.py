@@ -33,6 +33,7 @@ from nmf_zoo.kernels.counts.sources import divide_cells, fill_means, longest_row
 from nmf_zoo.kernels.numerics.multiplicative import FLOOR
 from nmf_zoo.kernels.simd.lanes import add_scaled, dot, load, load_some, nothing, store, tile_lanes
 
+TINY = 1e-300  # one over it is finite
 MOST_SHRINK = 0.68  # of a cell in a step: -log(1 - t) <= t + t^2 up to there
 LEAST_ACTIVE = 1e-8  # of a mean: a smaller share is rounding's
 ROUNDS = 20  # over a row's cells for its quadratic
@@ -173,7 +174,7 @@ def newton_rows(new, start, sources, curvature, active, linear, prior, rows):
                 square[b, a] = square[a, b]
                 position += 1
             square[a, a] += p / w / w + q
-            inverse[a] = 1.0 / square[a, a] if square[a, a] > 0.0 else 0.0
+            inverse[a] = 1.0 / square[a, a] if square[a, a] > TINY else 0.0
             is_finite = is_finite and np.isfinite(slopes[a]) and np.isfinite(square[a, a])
         if is_finite:
             _minimise(steps, slopes, square, inverse, old[i], active[i], row_linear)
@@ -188,8 +189,8 @@ def newton_rows(new, start, sources, curvature, active, linear, prior, rows):
 def _minimise(steps, slopes, square, inverse, old, active, linear):
     """The minimum of slopes . s + s square s / 2 in a row's active cells, none of which shrinks by too much.
 
-    By coordinate descent, with one over the square's diagonal, or 0 where that is 0; ``slopes`` follow. Cells that no
-    count meets go to 0 at once, or stay.
+    By coordinate descent, with one over the square's diagonal, or 0 where that is as good as 0; ``slopes`` follow.
+    Cells that no count meets go to 0 at once, or stay.
     """
     first = 0.0
     for _ in range(ROUNDS):
