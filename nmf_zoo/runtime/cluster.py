@@ -42,7 +42,7 @@ def require_version() -> None:
 
 
 class Cluster:
-    """The workers of a ``dask.distributed.Client``, which is left open."""
+    """The workers of a ``dask.distributed.Client``, left open; what they keep goes at the end of a ``with``."""
 
     def __init__(self, client: Any):
         require_version()
@@ -55,6 +55,12 @@ class Cluster:
     def __reduce__(self) -> Any:
         """A worker has no cluster of its own."""
         return _none, ()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._shared, self._sent, self._kept = None, None, {}
 
     def map(
         self,

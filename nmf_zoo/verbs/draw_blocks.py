@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -90,7 +91,7 @@ def draw_blocks(
     _check_memory(structure, run, chains)
     told = checkpoint, over, options, as_facts(structure), run, starts, entropy, is_seeded
     folders = [str(chain) for chain in range(chains)]
-    with checkpointed(*told) as saved, arrays_of(place, saved, folders) as arrays:
+    with checkpointed(*told) as saved, arrays_of(place, saved, folders) as arrays, cluster or nullcontext():
         entropy = saved.entropy if saved else entropy
         alone = [with_arrays(structure, own, cluster) for own in arrays]
         parts = BlockCheckpoint(saved, arrays) if saved else None

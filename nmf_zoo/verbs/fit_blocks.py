@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -86,7 +86,7 @@ def fit_blocks(
     structure, (start,) = surveyed(declared, source, over, options, initvals, with_digests=checkpoint is not None)
     run = replace(run, search=search_of_blocks(search, restarts, chosen, options, initvals, declared))
     told = checkpoint, over, options, as_facts(structure), run, [start], entropy, is_seeded
-    with checkpointed(*told) as saved, arrays_of(place, saved) as (arrays,):
+    with checkpointed(*told) as saved, arrays_of(place, saved) as (arrays,), cluster or nullcontext():
         entropy = saved.entropy if saved else entropy
         key, structure = seed_key(entropy), with_arrays(structure, arrays, cluster)
         parts = BlockCheckpoint(saved, [arrays]) if saved and isinstance(arrays, SavedArrays) else None

@@ -1,5 +1,6 @@
 """Runs over blocks by the workers of a Dask cluster: the bits of one process, whoever dies."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -114,6 +115,22 @@ class NotedReads:
     def read(self, number):
         (self.notes / f"{number}-{os.getpid()}-{time.monotonic_ns()}").touch()
         return self.source.read(number)
+
+
+@pytest.mark.parametrize("verb", [nz.fit, nz.sample])
+def test_what_workers_keep_goes_with_the_run(verb, blocks, client, tmp_path):
+    """Not when the garbage of this process is collected."""
+    few = {"max_iter": 2, "search": None, "engine": "em"} if verb is nz.fit else {"draws": 2, "tune": 1, "chains": 1}
+    gc.collect()
+    gc.disable()
+    try:
+        verb(model=model(), data=blocks, executor=client, store=tmp_path / "o.zarr", random_seed=1, quiet=True, **few)
+        ends = time.monotonic() + 10.0
+        while client.futures and time.monotonic() < ends:
+            time.sleep(0.01)
+        assert not client.futures
+    finally:
+        gc.enable()
 
 
 def set_room(room):
