@@ -104,7 +104,7 @@ def test_crashes_and_hangs_are_cases_that_failed(line, said, monkeypatch, tmp_pa
         return Case("em", (line if pick(range(5)) == 0 else "pass",))
 
     monkeypatch.setattr(fuzz, "case_of", planted)
-    monkeypatch.setattr(fuzz, "LONGEST", 3.0)
+    monkeypatch.setattr(fuzz, "LONGEST", 1.5)
     monkeypatch.setattr(fuzz, "WARM", 0)
     progress = tmp_path / "progress"
     assert fuzz.main(["--cases", "8", "--seed", "1", "--resume", str(progress)]) == 1
