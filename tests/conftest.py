@@ -63,24 +63,41 @@ HANGS = 900  # seconds: no test takes a tenth of it
 
 
 def pytest_configure(config):
-    """Files in memory, ArviZ imported. And where a test that hangs can be heard: stderr, before it is captured."""
+    """Files in memory. What workers import. And where a test that hangs can be heard: stderr, before it is captured."""
     if "TMPDIR" not in os.environ and is_roomy(IN_MEMORY):
         os.environ["TMPDIR"], tempfile.tempdir = IN_MEMORY, None
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         config.stash[STDERR] = os.fdopen(os.dup(2), "w")
     if "PYTEST_XDIST_WORKER" in os.environ:
         import_arviz()
+        read_c_code_once()
     config.pluginmanager.register(Recorder(keeps="PYTEST_XDIST_WORKER" not in os.environ))
 
 
 def import_arviz():
-    """Of two first imports of a day, as workers make in step, one may fail: ArviZ 0.x notes in a file that it warned, which
-    the other has just moved. The second try finds it.
+    """Of two first imports of a day, as workers make in step, one may fail: ArviZ 0.x notes in a file that it warned,
+    which the other has just moved. The second try finds it.
     """
     for _ in range(10):
         with suppress(FileNotFoundError):
             return import_module("arviz")
         time.sleep(0.1)
+
+
+def read_c_code_once():
+    """PyTensor reads a file of C code, which nothing here compiles, whenever it turns the dims of a variable."""
+    from pytensor.link.c.op import ExternalCOp
+
+    read, known = ExternalCOp.load_c_code, {}
+
+    def load(op, files):
+        key = type(op), *files
+        if key not in known:
+            read(op, files)
+            known[key] = op.func_codes, op.code_sections
+        op.func_codes, op.code_sections = list(known[key][0]), dict(known[key][1])
+
+    ExternalCOp.load_c_code = load
 
 
 def is_roomy(folder):

@@ -310,10 +310,18 @@ def run_restarts(
     return sorted(solutions, key=lambda solution: sign * solution.objective[-1]), early
 
 
-def fit_once(engine: Engine, problem: Any, run: FitRun, start: Start, part: RunFiles | None, job: Job) -> Fitted:
-    """One fit, from ``start`` or from where its part of a checkpoint ends."""
+def fit_once(
+    engine: Engine, problem: Any, run: FitRun, start: Start | Fitted, part: RunFiles | None, job: Job
+) -> Fitted:
+    """One fit, from ``start`` or from where its part of a checkpoint ends.
+
+    A fit goes on from another one as if that had not ended; its state is overwritten.
+    """
     saved, ends = SavedFit(part), ""
-    state, objective, residual = saved.load(run.max_iter, engine.init(problem, child(job.key, START), start))
+    begun = start if isinstance(start, Fitted) else _unbegun(engine, problem, start, job)
+    state, objective, residual = saved.load(run.max_iter, begun.state)
+    if not objective:
+        objective, residual = list(begun.objective), begun.residual
     length = Iterations(max_iter=run.max_iter, tol=run.tol, done=len(objective), residual=residual)
     left = run.left_after(objective, 0)
     for at in () if left else run_one(engine, problem, state, length, job):
@@ -334,6 +342,10 @@ def fit_once(engine: Engine, problem: Any, run: FitRun, start: Start, part: RunF
     status = _status(run, len(objective), residual, ends or job.is_stopped())
     job.report(len(objective), f"{status}: objective {objective[-1]:.6g}, residual {residual:.2g}", last=True)
     return Fitted(objective, residual, status, state)
+
+
+def _unbegun(engine: Engine, problem: Any, start: Start, job: Job) -> Fitted:
+    return Fitted([], np.inf, "", engine.init(problem, child(job.key, START), start))
 
 
 def solution_of(engine: Engine, problem: Any, run: FitRun, fitted: Fitted, key: np.uint64) -> Solution:

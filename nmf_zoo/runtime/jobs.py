@@ -147,7 +147,7 @@ class Jobs:
             if value is not None and not self._is_near:
                 got, expected = f"{value!r} with {type(executor).__name__}", "None where chains run in other processes"
                 raise InputError(name, got, expected, "leave one of them out")
-        self._n, self._executor = n_jobs, executor
+        self._n, self._ended, self._executor = n_jobs, 0, executor
         self._side_by_side = max(1, min(n_jobs, AT_ONCE if steps_away else cores))
         self._side_by_side = self._side_by_side if side_by_side is None else side_by_side
         self._watch, self._resources = Watch(progressbar, word, *bars, compiles), ExitStack()
@@ -185,14 +185,14 @@ class Jobs:
         """
         numbers = range(first, first + len(items))
         found = {} if shelf is None else _from(shelf, numbers)
-        for done, (number, result) in enumerate(found.items(), start=1):
-            self._count(first + done, note(number, result))
+        for number, result in found.items():
+            self._count(note(number, result))
 
         def finish(number: int, result: Result) -> None:
             if shelf is not None and number not in found:
                 shelf.save(number, result)
             found[number] = result
-            self._count(first + len(found), note(number, result))
+            self._count(note(number, result))
 
         todo = [number for number in numbers if number not in found]
         with nullcontext() if self._is_near else closing(Remote(self._executor, work)) as remote:
@@ -212,9 +212,11 @@ class Jobs:
         if self._has_bars:
             self._watch.lengthen(total, reason)
 
-    def _count(self, done: int, note: str) -> None:
+    def _count(self, note: str) -> None:
+        """A piece has ended, or one that had gone on."""
+        self._ended = min(self._ended + 1, self._n)
         if not self._has_bars:
-            self._watch.report(0, done, note, last=done == self._n)
+            self._watch.report(0, self._ended, note, last=self._ended == self._n)
 
     def _submitter(self, work: Work, n_todo: int, remote: Remote | None) -> Callable[..., Future]:
         """``submit(number, item, key)``."""

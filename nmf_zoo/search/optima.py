@@ -11,6 +11,7 @@ import xarray as xr
 
 from nmf_zoo.errors import number_of
 from nmf_zoo.search.components import SearchComponents, likeness, paired
+from nmf_zoo.search.options import Search
 from nmf_zoo.structure import Array
 
 Point = Mapping[str, Array]  # values by variable name, as ``initvals``
@@ -53,7 +54,7 @@ class Optima:
     maximise : whether a higher objective is better: it is a bound
     fits, iterations : the work done
     left : fits that fell behind others and did not go on to an optimum
-    replay : the search that does the same work, as it is written; "" where none can
+    replay : the search that does the same work; None where none can
     """
 
     maximise: bool
@@ -61,7 +62,7 @@ class Optima:
     fits: int = 0
     iterations: int = 0
     left: int = 0
-    replay: str = ""
+    replay: Search | None = None
 
     def add(self, new: Optimum, fitted: Any, iterations: int) -> None:
         """Count a fit."""
@@ -87,6 +88,12 @@ class Optima:
         """Count a fit that fell behind the others."""
         self.fits += 1
         self.left += 1
+        self.iterations += iterations
+
+    def go_on(self, fitted: Any, iterations: int, point: Point, components: SearchComponents) -> None:
+        """The best fit has gone on for so many iterations, to where these are."""
+        best = self.best
+        best.objective, best.fitted, best.point, best.components = fitted.objective[-1], fitted, point, components
         self.iterations += iterations
 
     def found_all(self, enough: int | None) -> bool:
@@ -121,7 +128,8 @@ class Optima:
     @property
     def work(self) -> dict[str, Any]:
         """What was done, and the search that does it again."""
-        return {"fits": self.fits, "left": self.left, "iterations": self.iterations, "replay": self.replay}
+        replay = "" if self.replay is None else f"nz.{self.replay}"
+        return {"fits": self.fits, "left": self.left, "iterations": self.iterations, "replay": replay}
 
     def note(self) -> str:
         """For the progress bar."""

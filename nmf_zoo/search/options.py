@@ -29,6 +29,8 @@ class Search:
     depends on the seed and the work alone, not on the threads. Where ``max_seconds`` ends it, ``attrs["replay"]`` of
     the group ``search`` is the search that makes the same fits.
 
+    On large tables the best fit may stop at its last iteration, short of its optimum: it goes on then, once.
+
     Attributes
     ----------
     fits : local fits in all: the budget, with those that are left
@@ -38,12 +40,15 @@ class Search:
         where others took more. None: each fit has those that the call gives to one
     enough : end once so many fits that began anew came to the best optimum, and several to every other: an optimum that
         none has come to is then unlikely (Good and Turing: as likely as one of those that were found once). None: go on
+    goes_on : whether the best fit goes on, for as many iterations again, where it stopped at the last of its own; with
+        ``iterations``, for those that are left
     """
 
     fits: int = 16
     starts: int | None = None
     iterations: int | None = None
     enough: int | None = None
+    goes_on: bool = True
 
     def __post_init__(self):
         check_types(self)

@@ -8,10 +8,11 @@ threads decide nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -56,31 +57,83 @@ def run_search(
     KeyboardInterrupt : Ctrl-C came before the first iteration
     """
     optima = Optima(engine.maximise)
-
-    def make(round_: Round) -> tuple[dict[int, Local], str]:
-        def fit(start: Point, job: Job) -> Fitted:
-            part = None if checkpoint is None else checkpoint.part(_name(job.number, start))
-            return fit_once(engine, problem, round_.length, start, part, job)
-
-        first = round_.numbers[0]
-        found = jobs.run(fit, round_.starts, round_.keys, note=lambda *_: optima.note(), first=first)
-        early = jobs.stop.reason or next((one.status for one in found.values() if one.status in EARLY), "")
-        return {number: local(number, fitted) for number, fitted in found.items()}, early
-
-    def local(number: int, fitted: Fitted) -> Local:
-        if fitted.status == BEHIND:
-            return Local(fitted.objective[-1], len(fitted.objective), {}, fitted)
-        point = point_of_solution(engine, structure, problem, fitted.state, child(key, number))
-        return Local(fitted.objective[-1], len(fitted.objective), point, fitted)
-
     race = None if engine.is_noisy else Race(engine.maximise, NEAR if engine.maximise else 0.0)
     with _jobs(run, search.fits, StepsOf(engine, structure, options)) as jobs:
         problem = engine.prepare(structure, options, jobs.workers)
-        early = _fill(optima, structure, run, search, partial(child, key), make, race)
+        fits = _Fits(engine, structure, problem, optima, jobs, key, checkpoint)
+        early = _fill(optima, structure, run, search, partial(child, key), fits.of_round, race)
         if not optima.found:
             raise KeyboardInterrupt(NOTHING_DONE)
+        early = fits.go_on(run, search, early)
         near = optima.near()[:most]
         return [solution_of(engine, problem, run, one.fitted, child(key, one.source)) for one in near], optima, early
+
+
+@dataclass
+class _Fits:
+    """The local fits of a search: what they share."""
+
+    engine: Engine
+    structure: Factorisation
+    problem: Any
+    optima: Optima
+    jobs: Jobs
+    key: np.uint64
+    checkpoint: Checkpoint | None
+
+    def of_round(self, round_: Round) -> tuple[dict[int, Local], str]:
+        """By number, and why they ended early, else ""."""
+
+        def fit(start: Point, job: Job) -> Fitted:
+            part = self._part(_name(job.number, start))
+            return fit_once(self.engine, self.problem, round_.length, start, part, job)
+
+        found, early = self._run(fit, round_.starts, round_.keys, round_.numbers[0])
+        return {number: self._local(number, fitted) for number, fitted in found.items()}, early
+
+    def go_on(self, run: FitRun, search: Search, ended: str) -> str:
+        """The best fit goes on from where it stopped at the last of its iterations, unless the search ``ended`` early.
+
+        Returns why it ended early after all, else "". If the time cuts it short nothing is kept of it.
+        """
+        optima, best = self.optima, self.optima.best
+        begun, more = cast(Fitted, best.fitted), _length(run, search, self.optima, 1).max_iter
+        without = None if optima.replay is None else replace(optima.replay, goes_on=False)
+        if ended:
+            optima.replay = without
+        if ended or not search.goes_on or self.engine.is_noisy or begun.status != "max_iter" or more == 0:
+            return ended
+        done = len(begun.objective)
+        name, length = f"{_name(best.source, best.point or {})}-goes-on", replace(run, max_iter=done + more)
+
+        def fit(begun: Fitted, job: Job) -> Fitted:
+            return fit_once(self.engine, self.problem, length, begun, self._part(name), job)
+
+        copy = deepcopy(begun)  # steps overwrite the state that they are given
+        found, early = self._run(fit, [copy], [child(self.key, best.source)], best.source)
+        if early == OUT_OF_TIME:
+            optima.replay = without
+            return early
+        for fitted in found.values():
+            local = self._local(best.source, fitted)
+            optima.go_on(fitted, len(fitted.objective) - done, local.point, components_of(self.structure, local.point))
+        optima.replay = None if early else optima.replay
+        return early
+
+    def _run(self, fit: Callable[[Any, Job], Fitted], begun: list, keys: list, first: int) -> tuple[dict, str]:
+        found = self.jobs.run(fit, begun, keys, note=lambda *_: self.optima.note(), first=first)
+        early = self.jobs.stop.reason or next((one.status for one in found.values() if one.status in EARLY), "")
+        return found, early
+
+    def _part(self, name: str) -> Any:
+        return None if self.checkpoint is None else self.checkpoint.part(name)
+
+    def _local(self, number: int, fitted: Fitted) -> Local:
+        if fitted.status == BEHIND:
+            return Local(fitted.objective[-1], len(fitted.objective), {}, fitted)
+        key = child(self.key, number)
+        point = point_of_solution(self.engine, self.structure, self.problem, fitted.state, key)
+        return Local(fitted.objective[-1], len(fitted.objective), point, fitted)
 
 
 def search_within(
@@ -180,7 +233,7 @@ def _fill(
             optimum = Optimum(local.objective, local.point, components, way, number)
             optima.add(optimum, local.fitted, local.iterations)
         anew += sum(fresh)
-        optima.replay = f"nz.{search.cut_to(numbers.stop, anew)}" if is_whole else ""
+        optima.replay = search.cut_to(numbers.stop, anew) if is_whole else None
         if early or not optima.found:
             return early
         if search.begins_anew(numbers.stop, optima.iterations) and optima.found_all(search.enough):

@@ -219,7 +219,8 @@ def test_no_file_is_left(model, monkeypatch, tmp_path):
 # -- Ctrl-C, time, kills ---------------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_keeps_what_was_drawn(model):
+def test_ctrl_c_keeps_what_was_drawn(model, monkeypatch):
+    monkeypatch.setattr(run_one, "STRETCH", 0.2)
     how = {"model": model, "tune": 10, "chains": 1, "start": "random", "thin": 100, **HOW}
     with Presses(1) as executor:
         cut = nz.sample(1_000_000, executor=executor, **how)
@@ -266,7 +267,7 @@ def test_a_search_that_was_killed_goes_on_whatever_executor_it_had(first, then, 
             os._exit(1)
     _, status = os.waitpid(number, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
-    assert len(list((tmp_path / "search").glob("*.state"))) == 2
+    assert len(list((tmp_path / "search").glob("*.state"))) in {1, 2}  # a fit of seconds saves itself on the way, too
     assert_same_bits(search(then, checkpoint=tmp_path / "search"), expected, "posterior", "fit", "search")
 
 

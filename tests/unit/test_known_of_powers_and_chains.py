@@ -41,6 +41,7 @@ def assert_known(result, known=KNOWN):
     np.testing.assert_array_equal(W[..., 2:], new)
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("name", SPECTRA)
 @pytest.mark.parametrize("update", ["auto", "monotone", "sage"])
 def test_em_never_rises_and_ends_where_pymc_says_there_is_no_slope(name, update):

@@ -439,6 +439,7 @@ def test_where_trajectories_run(monkeypatch):
     assert trajectories.make_sides(nz.read(whole), nz.Gibbs(trajectories="always")) is None
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("alpha", [*ALPHAS.values(), None])
 def test_a_warm_up_leaves_trajectories(alpha):
     model = nz.negative_binomial_nmf(X, K, alpha=alpha, mask=MASK, **OFFSETS)

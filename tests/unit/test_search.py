@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import numpy as np
 import pymc as pm
@@ -199,11 +200,11 @@ def test_a_round_that_the_time_cuts_short_is_left_out(model, monkeypatch):
         early = _fill(optima, nz.read(model), run, nz.Search(fits=30), lambda number: child(seed_key(1), number), make)
         return early, optima.fits, optima.replay
 
-    assert cut(OUT_OF_TIME, 8) == (OUT_OF_TIME, 8, "nz.Search(fits=8, starts=8, iterations=None, enough=None)")
-    assert cut(OUT_OF_TIME, 12) == (OUT_OF_TIME, 12, "nz.Search(fits=12, starts=12, iterations=None, enough=None)")
-    assert cut(OUT_OF_TIME, 0) == (OUT_OF_TIME, 4, "")  # something must come of it
-    assert cut(BY_ON_STEP, 8) == (BY_ON_STEP, 12, "")
-    assert cut(OUT_OF_TIME, 30) == ("", 30, "nz.Search(fits=30, starts=None, iterations=None, enough=None)")
+    assert cut(OUT_OF_TIME, 8) == (OUT_OF_TIME, 8, nz.Search(fits=8, starts=8))
+    assert cut(OUT_OF_TIME, 12) == (OUT_OF_TIME, 12, nz.Search(fits=12, starts=12))
+    assert cut(OUT_OF_TIME, 0) == (OUT_OF_TIME, 4, None)  # something must come of it
+    assert cut(BY_ON_STEP, 8) == (BY_ON_STEP, 12, None)
+    assert cut(OUT_OF_TIME, 30) == ("", 30, nz.Search(fits=30))
 
 
 # -- the race ------------------------------------------------------------------------------------------------------
@@ -415,10 +416,80 @@ def test_time_that_is_over_ends_the_search(model):
     assert str(found.attrs["status"]).startswith("max_seconds")
 
 
+# -- the best goes on ------------------------------------------------------------------------------------------------
+
+SHORT = {"engine": "em", "max_iter": 12, "tol": 1e-8}
+
+
+def objective(found):
+    return _compat.group(found, "fit")["objective"].isel(chain=0).to_numpy()
+
+
+@pytest.mark.parametrize("engine", ["em", "vb"])
+def test_the_best_goes_on_where_it_stopped_at_its_last_iteration(engine, model):
+    """As the same fit with a larger max_iter; not where it had converged, was to make all iterations, or may not."""
+    run = {"model": model, **RUN, **SHORT, "engine": engine}
+    ended, found = (nz.fit(search=nz.Search(fits=5, goes_on=is_to), **run) for is_to in (False, True))
+    assert len(objective(ended)) == 12
+    assert len(objective(found)) == 24
+    np.testing.assert_array_equal(objective(found)[:12], objective(ended))
+    gained = objective(found)[-1] - objective(ended)[-1]
+    assert gained > 0 if engine == "vb" else gained < 0
+    best, before = (search_of(one) for one in (found, ended))
+    assert best["objective"][0] == objective(found)[-1]
+    xr.testing.assert_equal(best["found"], before["found"])
+    assert best.attrs["iterations"] == before.attrs["iterations"] + 12
+    assert best.attrs["fits"] == before.attrs["fits"] == 5
+    whole = nz.fit(search=nz.Search(fits=1, goes_on=False), **run | {"max_iter": 24})
+    once = nz.fit(search=nz.Search(fits=1), **run)
+    for name in ("posterior", "fit"):
+        xr.testing.assert_equal(_compat.group(once, name), _compat.group(whole, name))
+    for other in ({"tol": 1e3}, {"tol": 0}):
+        assert len(objective(nz.fit(search=nz.Search(fits=5), **run | other))) <= 12
+
+
+def test_with_iterations_it_has_those_that_are_left(model):
+    run = {"model": model, **RUN, **SHORT}
+    for iterations, length in ((48, 12), (53, 12), (60, 24), (65, 24)):
+        found = nz.fit(search=nz.Search(fits=4, iterations=iterations), **run)
+        assert len(objective(found)) == length
+
+
+def test_it_goes_on_from_a_checkpoint(model, tmp_path):
+    run = {"model": model, "search": nz.Search(fits=5), **RUN, **SHORT}
+    whole = nz.fit(**run)
+    early = nz.fit(checkpoint=tmp_path / "c", on_step=lambda step: step.number > 15, **run)
+    assert early.attrs["status"].startswith(BY_ON_STEP)
+    assert len(objective(early)) == 16
+    np.testing.assert_array_equal(objective(early), objective(whole)[:16])
+    assert search_of(early).attrs["replay"] == ""
+    again = nz.fit(checkpoint=tmp_path / "c", **run)
+    for name in ("posterior", "search", "fit"):
+        xr.testing.assert_equal(_compat.group(again, name), _compat.group(whole, name))
+
+
+def test_the_time_that_is_over_leaves_it_out(model):
+    """And the search that does the same work leaves it out as well."""
+    run = {"model": model, **RUN, **SHORT}
+    ended = nz.fit(search=nz.Search(fits=5, goes_on=False), **run)
+
+    def wait(step):
+        if step.number > 12:
+            time.sleep(5.0)
+
+    cut = nz.fit(search=nz.Search(fits=5), max_seconds=4.0, on_step=wait, **run)
+    assert cut.attrs["status"] == OUT_OF_TIME
+    assert (
+        search_of(cut).attrs["replay"] == "nz.Search(fits=5, starts=None, iterations=None, enough=None, goes_on=False)"
+    )
+    for name in ("posterior", "search"):
+        xr.testing.assert_equal(_compat.group(cut, name), _compat.group(ended, name))
+
+
 def test_what_was_done_can_be_given_again(model):
     run = {"engine": "vb", "model": model, **RUN}
     found = nz.fit(search=nz.Search(fits=9, starts=3), **run)
-    assert search_of(found).attrs["replay"] == "nz.Search(fits=9, starts=3, iterations=None, enough=None)"
+    assert search_of(found).attrs["replay"] == f"nz.{nz.Search(fits=9, starts=3)}"
     whole = search_of(nz.fit(search=nz.Search(fits=40, iterations=1_000), **run))
     again = search_of(nz.fit(search=eval(whole.attrs["replay"], {"nz": nz}), **run))
     xr.testing.assert_equal(again, whole)

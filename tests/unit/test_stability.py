@@ -216,6 +216,7 @@ def test_what_is_refused(given, words):
 # -- pictures and the command line -----------------------------------------------------------------------------------
 
 
+@pytest.mark.engines
 def test_one_picture_of_all(found):
     pytest.importorskip("matplotlib")
     judged = nz.select_rank(
