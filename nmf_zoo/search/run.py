@@ -97,11 +97,11 @@ class _Fits:
         Returns why it ended early after all, else "". If the time cuts it short nothing is kept of it.
         """
         optima, best = self.optima, self.optima.best
-        begun, more = cast(Fitted, best.fitted), _length(run, search, self.optima, 1).max_iter
+        begun, more = cast(Fitted, best.fitted), _length(run, search, optima, 1).max_iter
         without = None if optima.replay is None else replace(optima.replay, goes_on=False)
         if ended:
             optima.replay = without
-        if ended or not search.goes_on or self.engine.is_noisy or begun.status != "max_iter" or more == 0:
+        if ended or not search.goes_on or more == 0 or begun.status != "max_iter" or not self._can_go_on:
             return ended
         done = len(begun.objective)
         name, length = f"{_name(best.source, best.point or {})}-goes-on", replace(run, max_iter=done + more)
@@ -111,14 +111,18 @@ class _Fits:
 
         copy = deepcopy(begun)  # steps overwrite the state that they are given
         found, early = self._run(fit, [copy], [child(self.key, best.source)], best.source)
-        if early == OUT_OF_TIME:
+        if early == OUT_OF_TIME or not found:
             optima.replay = without
             return early
-        for fitted in found.values():
-            local = self._local(best.source, fitted)
-            optima.go_on(fitted, len(fitted.objective) - done, local.point, components_of(self.structure, local.point))
+        local = self._local(best.source, found[best.source])
+        optima.go_on(local.fitted, local.iterations - done, local.point, components_of(self.structure, local.point))
         optima.replay = None if early else optima.replay
         return early
+
+    @property
+    def _can_go_on(self) -> bool:
+        """Not from where a fit was closed; and of objectives with errors the best is not the best."""
+        return not self.engine.is_noisy and self.engine.close is None
 
     def _run(self, fit: Callable[[Any, Job], Fitted], begun: list, keys: list, first: int) -> tuple[dict, str]:
         found = self.jobs.run(fit, begun, keys, note=lambda *_: self.optima.note(), first=first)

@@ -475,9 +475,9 @@ def test_the_time_that_is_over_leaves_it_out(model):
 
     def wait(step):
         if step.number > 12:
-            time.sleep(5.0)
+            time.sleep(2.5)
 
-    cut = nz.fit(search=nz.Search(fits=5), max_seconds=4.0, on_step=wait, **run)
+    cut = nz.fit(search=nz.Search(fits=5), max_seconds=2.0, on_step=wait, **run)
     assert cut.attrs["status"] == OUT_OF_TIME
     assert (
         search_of(cut).attrs["replay"] == "nz.Search(fits=5, starts=None, iterations=None, enough=None, goes_on=False)"
