@@ -318,7 +318,10 @@ def fit_once(
     A fit goes on from another one as if that had not ended; its state is overwritten.
     """
     saved, ends = SavedFit(part), ""
-    begun = start if isinstance(start, Fitted) else _unbegun(engine, problem, start, job)
+    if isinstance(start, Fitted):
+        begun = start
+    else:
+        begun = Fitted([], np.inf, "", engine.init(problem, child(job.key, START), start))
     state, objective, residual = saved.load(run.max_iter, begun.state)
     if not objective:
         objective, residual = list(begun.objective), begun.residual
@@ -342,10 +345,6 @@ def fit_once(
     status = _status(run, len(objective), residual, ends or job.is_stopped())
     job.report(len(objective), f"{status}: objective {objective[-1]:.6g}, residual {residual:.2g}", last=True)
     return Fitted(objective, residual, status, state)
-
-
-def _unbegun(engine: Engine, problem: Any, start: Start, job: Job) -> Fitted:
-    return Fitted([], np.inf, "", engine.init(problem, child(job.key, START), start))
 
 
 def solution_of(engine: Engine, problem: Any, run: FitRun, fitted: Fitted, key: np.uint64) -> Solution:

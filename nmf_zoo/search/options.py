@@ -29,8 +29,6 @@ class Search:
     depends on the seed and the work alone, not on the threads. Where ``max_seconds`` ends it, ``attrs["replay"]`` of
     the group ``search`` is the search that makes the same fits.
 
-    On large tables the best fit may stop at its last iteration, short of its optimum: it goes on then, once.
-
     Attributes
     ----------
     fits : local fits in all: the budget, with those that are left
@@ -40,8 +38,8 @@ class Search:
         where others took more. None: each fit has those that the call gives to one
     enough : end once so many fits that began anew came to the best optimum, and several to every other: an optimum that
         none has come to is then unlikely (Good and Turing: as likely as one of those that were found once). None: go on
-    goes_on : whether the best fit goes on, for as many iterations again, where it stopped at the last of its own; with
-        ``iterations``, for those that are left
+    goes_on : whether the best fit goes on, once and for as many iterations again, where it stopped at the last of its
+        own, short of its optimum; with ``iterations``, for those that are left
     """
 
     fits: int = 16

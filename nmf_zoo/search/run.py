@@ -97,26 +97,27 @@ class _Fits:
         Returns why it ended early after all, else "". If the time cuts it short nothing is kept of it.
         """
         optima, best = self.optima, self.optima.best
-        begun, more = cast(Fitted, best.fitted), _length(run, search, optima, 1).max_iter
+        stopped, more = cast(Fitted, best.fitted), _length(run, search, optima, 1).max_iter
         without = None if optima.replay is None else replace(optima.replay, goes_on=False)
         if ended:
             optima.replay = without
-        if ended or not search.goes_on or more == 0 or begun.status != "max_iter" or not self._can_go_on:
+        if ended or not search.goes_on or more == 0 or stopped.status != "max_iter" or not self._can_go_on:
             return ended
-        done = len(begun.objective)
+        done = len(stopped.objective)
         name, length = f"{_name(best.source, best.point or {})}-goes-on", replace(run, max_iter=done + more)
 
         def fit(begun: Fitted, job: Job) -> Fitted:
             return fit_once(self.engine, self.problem, length, begun, self._part(name), job)
 
-        copy = deepcopy(begun)  # steps overwrite the state that they are given
+        copy = deepcopy(stopped)  # steps overwrite the state that they are given
         found, early = self._run(fit, [copy], [child(self.key, best.source)], best.source)
         if early == OUT_OF_TIME or not found:
             optima.replay = without
             return early
         local = self._local(best.source, found[best.source])
         optima.go_on(local.fitted, local.iterations - done, local.point, components_of(self.structure, local.point))
-        optima.replay = None if early else optima.replay
+        if early:
+            optima.replay = None
         return early
 
     @property
