@@ -20,7 +20,7 @@ from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler, is_large
 from nmf_zoo.structure import Array, Factorisation, Fixed
 
 IDATA_KEYS = ("log_likelihood",)
-OF_LARGE, OF_SMALL = 4, 16  # times its draws that a run goes on to by default
+OF_LARGE, OF_SMALL, ANEW = 4, 16, 16  # times its draws that a run goes on to by default; and where some are left out
 TO_RELY_ON = 1000  # draws of a chain, below which a run is a first look that ends when it was asked to
 KEEP = ("draws", "moments")
 
@@ -68,11 +68,14 @@ def check_extend(extend: Any, cant: str, usual: int) -> int:
     return int(extend)
 
 
-def usual_extend(structure: Factorisation, draws: int, is_checked: bool) -> int:
-    """How many times its ``draws`` a run may go on to by default: 1 where nobody looks whether there are enough."""
+def usual_extend(structure: Factorisation, draws: int, is_checked: bool) -> tuple[int, int]:
+    """How many times its ``draws`` a run may go on to by default, while all are kept, and once some are left out.
+
+    1 where nobody looks whether there are enough.
+    """
     if not is_checked or draws < TO_RELY_ON:
-        return 1
-    return OF_LARGE if is_large(structure) else OF_SMALL
+        return 1, 1
+    return OF_LARGE if is_large(structure) else OF_SMALL, ANEW
 
 
 def check_starts(initvals: Any, start: Any, engine: Registration) -> None:

@@ -46,7 +46,8 @@ class SampleRun:
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
     ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
     on to, as long as ``too_short`` of their traces says why they should, and whether a chain is still on its way there,
-    so that what all drew by then is left out; ``executor`` : where steps are made, or None
+    so that what all drew by then is left out; ``extend_anew`` : the same once something was, if that is more;
+    ``executor`` : where steps are made, or None
     """
 
     draws: int
@@ -62,6 +63,7 @@ class SampleRun:
     on_step: OnStep | None = None
     max_seconds: float | None = None
     extend: int = 1
+    extend_anew: int = 1
     too_short: Callable[[Traces], tuple[str, bool]] | None = None
     executor: Any = None
 
@@ -73,12 +75,17 @@ class SampleRun:
     @property
     def kept_statistics(self) -> int:
         """Draws of each chain whose statistics may be stored: where there are no others, more of them as it goes on."""
-        return self.kept_draws * (self.extend if self.keep == "moments" else 1)
+        return self.kept_draws * (self.most_times if self.keep == "moments" else 1)
 
     @property
     def written_times(self) -> float:
         """How often a checkpoint writes them, at most: those that are left out when chains go on stay in its rows."""
-        return float(self.extend.bit_length())
+        return float(self.most_times.bit_length())
+
+    @property
+    def most_times(self) -> int:
+        """How many times their draws chains may go on to at the most."""
+        return max(self.extend, self.extend_anew)
 
     @property
     def kept_warmup(self) -> int:
@@ -191,14 +198,16 @@ def _next_round(run: SampleRun, traces: Traces) -> tuple[int, int, str] | None:
     ahead = _ahead(traces)
     if any(chain.times < ahead.times for chain in traces.chains):
         return ahead.times, ahead.whole, "others of this run have"  # a checkpoint had saved some and not yet all
-    if run.too_short is None or 2 * ahead.times > run.extend:
+    if run.too_short is None or 2 * ahead.times > run.most_times:
         return None
     try:
         reason, is_on_the_way = run.too_short(traces)
     except KeyboardInterrupt:  # what was asked for is there
         return None
     keeps = not (is_on_the_way or ahead.discarded)
-    return (2 * ahead.times, ahead.whole + keeps, reason) if reason else None
+    if not reason or 2 * ahead.times > (run.extend if keeps else run.most_times):
+        return None
+    return 2 * ahead.times, ahead.whole + keeps, reason
 
 
 def _ahead(traces: Traces) -> ChainResult:
@@ -228,7 +237,7 @@ class _Chain:
             return self._kept(values), stats
 
         saved, fresh = SavedChain(part, self.result), self._engine.init(problem, child(job.key, START), start)
-        self._done, self._state = saved.load(self._run.tune, self._run.draws, self._run.extend, fresh, draw)
+        self._done, self._state = saved.load(self._run.tune, self._run.draws, self._run.most_times, fresh, draw)
         self._problem, self.saved = problem, saved
         if self._done:
             job.report(self._done, "from the checkpoint", total=self._length.total)

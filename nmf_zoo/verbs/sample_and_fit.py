@@ -117,9 +117,9 @@ def sample(
         on its way, or such chains are in different modes, what all drew by then is left out, too, as warm-up that was
         too short, and so it is each time that they go on from there: the draws are then of the latter half (the
         attribute ``discarded`` says how many sweeps went before them). A run that is stopped on the way has half of its
-        draws or more. "auto" is 4, or 16 of a small table, whose cells times components are fewer than 262,144; and 1
-        below 1,000 draws that are kept and without convergence checks. 1 with a ``store``, ``data`` or ``max_seconds``,
-        for ``"nuts"`` and ``"smc"``
+        draws or more. "auto" is 16; 4 of a table whose cells times components are 262,144 or more, while no draws are
+        left out; and 1 below 1,000 draws that are kept and without convergence checks. 1 with a ``store``, ``data`` or
+        ``max_seconds``, for ``"nuts"`` and ``"smc"``
     progressbar : one bar per chain, on standard error
     quiet : no bars and no convergence warnings
     var_names : variables to keep; default all
@@ -218,9 +218,10 @@ def sample(
         do = "its chains are side by side by its own means: cores= says how many"
         raise InputError("executor", f"{type(executor).__name__} with {chosen.name}", "None", do)
     keeps = check_keep(keep, store, chosen, with_log_likelihood)
+    origins: list[int] = []  # of every chain the optimum that it begins at, once a search has found them
     run = SampleRun(
         keep=keeps,
-        too_short=lambda traces: what_lacks(drawn_invariants(traces)),
+        too_short=lambda traces: what_lacks(drawn_invariants(traces), origins),
         draws=draws,
         tune=tune,
         thin=thin,
@@ -237,9 +238,10 @@ def sample(
     cant = "with max_seconds=" if max_seconds is not None else "with a store" if store is not None else ""
     cant = cant if is_ours else f"with {chosen.name}, which makes all draws at once"
     usual = usual_extend(structure, run.kept_draws, compute_convergence_checks)
-    run = replace(run, extend=check_extend(extend, cant, usual))
+    whole, anew = (check_extend(extend, cant, times) for times in usual)
+    run = replace(run, extend=whole, extend_anew=anew)
     stored = (run.kept_statistics + run.kept_warmup) * chains
-    moments = (2.0 if run.extend == 1 else 4.0) if run.keep == "moments" else 0.0  # and those of before
+    moments = (2.0 if run.most_times == 1 else 4.0) if run.keep == "moments" else 0.0  # and those of before
     check_runs("chains", chains, structure, moments, "run fewer")
     check_space(structure, stored, run, store, copies=1 if is_ours else 2)
     starts = check_initvals(structure, starts_of(initvals, structure, chains), chains)
@@ -255,9 +257,8 @@ def sample(
         if run.search is not None:
             key = seed_key(entropy)
             starts, searched[SEARCH] = searched_starts(structure, run.search, run, chains, key, saved)
-            origins = searched[SEARCH][OPTIMUM_OF_CHAIN].to_numpy().tolist()
+            origins += searched[SEARCH][OPTIMUM_OF_CHAIN].to_numpy().tolist()
             run = left_of(run, time.perf_counter() - began)
-            run = replace(run, too_short=lambda traces: what_lacks(drawn_invariants(traces), origins))
         if isinstance(chosen, WholeSampler):
             groups, stopped = chosen.sample(model, structure, options, run, seed_key(entropy), starts)
             early, length = INTERRUPTED if stopped else "", {"thin": thin}

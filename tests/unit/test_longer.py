@@ -77,6 +77,13 @@ def test_no_further_than_it_may():
     assert sweeps_of(chains[0].draws) == list(range(5, 19, 2))
 
 
+@pytest.mark.parametrize(("anew", "times"), [(1, 8), (2, 8), (4, 2), (64, 2)])
+def test_further_where_draws_are_left_out(anew, times):
+    chains, _ = run_toy(toy(), **LENGTH, **asking(16, anew) | {"extend": 2, "extend_anew": 8})
+    assert {chain.times for chain in chains} == {times}
+    assert all(bool(chain.discarded) == (times == 8) for chain in chains)
+
+
 def moments(checkpoint=None, n_chains=3, engine=None, **options):
     run = sample_run(**LENGTH | {"keep_warmup": False, "keep": "moments"} | options)
     traces = MomentTraces(n_chains, run.kept_warmup, run.kept_statistics)
