@@ -20,7 +20,8 @@ from nmf_zoo.structure import Factorisation
 FRESH = ("random", "kmeans++", "random", "random")  # how those that begin anew do, in turn
 NNDSVD = 3  # number of the one that begins at singular vectors, of which there is one set
 TRIED = 16  # fits after which samples far apart must have led to one of the best to go on
-POOLED = 3  # solutions whose components are pooled: of two, or four, fewer children beat their parents (digits)
+PARENTS = 6  # the best solutions, which starts are made of
+POOLED = 3, PARENTS  # of them whose components are pooled: three do best on texts, more on faces
 UNEVEN = (0.1, 0.9)  # shares of a sample's part in the halves of a component that is split
 
 
@@ -73,8 +74,10 @@ def exchange(structure: Factorisation, best: list[SearchComponents], key: np.uin
 
 
 def pool(structure: Factorisation, best: list[SearchComponents], key: np.uint64) -> SearchComponents:
-    """Three solutions side by side, the cheapest pairs merged until the rank is reached."""
-    chosen = generator_of(key).choice(len(best), min(POOLED, len(best)), replace=False)
+    """Several solutions side by side, the cheapest pairs merged until the rank is reached."""
+    rng = generator_of(key)
+    count = int(rng.integers(POOLED[0], POOLED[1] + 1))
+    chosen = rng.choice(len(best), min(count, len(best)), replace=False)
     return paired(best[chosen[0]], merged(pooled([best[i] for i in chosen]), best[0].rank))
 
 

@@ -2,20 +2,42 @@
 
 After t iterations a fit has come some way in the last few, and has some way to go. How many times the one goes into the
 other differs less among fits than the objective itself. So a fit is left where it is if it would stay behind the best
-even with more to go, for the way it has come, than any fit before it had after as many iterations.
+even with more to go, for the way it has come, than any fit before it had after as many iterations. Those that begin at
+others begin slowly, near where they end, and those that begin anew fast and far from it: each tells of its kind alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-PLACES = 4  # a fit is left that would not get one of the first: starts are made of several
+from nmf_zoo.search.proposals import PARENTS
+
 TELLING = 2  # of them that went on from an iteration, for it to tell
 EVERY, RECENT = 10, 20  # iterations between two looks, and those that are the way a fit has come
-SLACK = 1.3  # times the farthest that any had to go
+SLACK = 2.0  # times the farthest that any had to go
 ROUNDING = 1e-12  # of the objective: no way is shorter
+
+
+@dataclass
+class _Told:
+    """What fits of one kind tell, by looks: the farthest that any had to go, over the way come, and how many did."""
+
+    farthest: list[float] = field(default_factory=list)
+    fits: list[int] = field(default_factory=list)
+
+    def add(self, losses: np.ndarray) -> None:
+        """Those of a fit that went to its end."""
+        for look, at in enumerate(range(RECENT + EVERY, len(losses), EVERY)):
+            farthest = _over(losses[at - 1] - losses[-1], losses[:at])
+            if look == len(self.fits):
+                self.farthest.append(farthest)
+                self.fits.append(1)
+            else:
+                self.farthest[look] = max(self.farthest[look], farthest)
+                self.fits[look] += 1
 
 
 class Race:
@@ -31,39 +53,33 @@ class Race:
         self._near = near
         self._sign = -1.0 if maximise else 1.0
         self._best: list[float] = []  # losses
-        self._farthest: list[float] = []  # to go, over the way come, by looks
-        self._told: list[int] = []  # by how many fits
+        self._told = {True: _Told(), False: _Told()}  # by those that begin anew, and at others
 
-    def add(self, objective: Sequence[float]) -> None:
-        """A fit that went to its end, by the objective after each of its iterations."""
+    def add(self, anew: bool, objective: Sequence[float]) -> None:
+        """A fit that went to its end, by the objective after each of its iterations; whether it began anew."""
         losses = self._sign * np.asarray(objective, dtype=np.float64)
-        self._best = sorted([*self._best, float(losses[-1])])[:PLACES]
-        for look, at in enumerate(range(RECENT + EVERY, len(losses), EVERY)):
-            farthest = _over(losses[at - 1] - losses[-1], losses[:at])
-            if look == len(self._told):
-                self._farthest.append(farthest)
-                self._told.append(1)
-            else:
-                self._farthest[look] = max(self._farthest[look], farthest)
-                self._told[look] += 1
+        self._best = sorted([*self._best, float(losses[-1])])[:PARENTS]
+        self._told[anew].add(losses)
 
-    def left_after(self, objective: Sequence[float], seen: int) -> int:
+    def left_after(self, anew: bool, objective: Sequence[float], seen: int) -> int:
         """After how many iterations a fit is left, by the objective after each of them; 0: it goes on.
 
         ``seen`` : iterations after which it went on
         """
-        if len(self._best) < PLACES:
+        if len(self._best) < PARENTS:
             return 0
+        told = self._told[anew]
         for look, at in enumerate(range(RECENT + EVERY, len(objective) + 1, EVERY)):
-            if look == len(self._told) or self._told[look] < TELLING:
+            if look == len(told.fits) or told.fits[look] < TELLING:
                 return 0
-            if at > seen and self._is_behind(self._sign * np.array(objective[at - RECENT - 1 : at]), look):
+            if at > seen and self._is_behind(objective[at - RECENT - 1 : at], told.farthest[look]):
                 return at
         return 0
 
-    def _is_behind(self, losses: np.ndarray, look: int) -> bool:
+    def _is_behind(self, recent: Sequence[float], farthest: float) -> bool:
+        losses = self._sign * np.array(recent)
         to_go = losses[-1] - self._best[-1] - self._near
-        return bool(_over(to_go, losses) > SLACK * self._farthest[look])
+        return bool(_over(to_go, losses) > SLACK * farthest)
 
 
 def _over(to_go: float, losses: np.ndarray) -> float:

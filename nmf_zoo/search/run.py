@@ -25,12 +25,11 @@ from nmf_zoo.runtime.run_one import StepsOf
 from nmf_zoo.runtime.stopping import BEHIND, EARLY, OUT_OF_TIME
 from nmf_zoo.search.optima import NEAR, Optima, Optimum, Point
 from nmf_zoo.search.options import Search
-from nmf_zoo.search.proposals import components_of, fresh_start, next_start
+from nmf_zoo.search.proposals import PARENTS, components_of, fresh_start, next_start
 from nmf_zoo.search.race import Race
 from nmf_zoo.structure import Factorisation
 
 ROUND = 4  # fits whose starts know the same of one another: as many cores as a search can use at once
-PARENTS = 6  # optima that new starts are made of
 DRAWS = 8  # of an optimum's distribution, whose mean stands for it
 LARGEST = 1e140  # cell of that mean: products of totals are numbers still
 PROPOSAL, FIT = 3, 4  # streams of a fit's start, and, within a job, of other fits than the first
@@ -86,7 +85,8 @@ class _Fits:
 
         def fit(start: Point, job: Job) -> Fitted:
             part = self._part(_name(job.number, start))
-            return fit_once(self.engine, self.problem, round_.length, start, part, job)
+            length = round_.lengths[job.number - round_.numbers[0]]
+            return fit_once(self.engine, self.problem, length, start, part, job)
 
         found, early = self._run(fit, round_.starts, round_.keys, round_.numbers[0])
         return {number: self._local(number, fitted) for number, fitted in found.items()}, early
@@ -165,8 +165,8 @@ def search_within(
 
     def make(round_: Round) -> tuple[dict[int, Local], str]:
         found = {}
-        for number, start, key in zip(round_.numbers, round_.starts, round_.keys, strict=True):
-            found[number] = fit(start, round_.length.max_iter, replace(job, key=key))
+        for number, start, key, length in zip(*round_, strict=True):
+            found[number] = fit(start, length.max_iter, replace(job, key=key))
             if job.is_stopped():
                 raise KeyboardInterrupt
         return found, ""
@@ -191,12 +191,12 @@ class Local(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Fits whose starts know the same: their numbers and streams, where they begin, and how long they may be."""
+    """Fits whose starts know the same: their numbers, where they begin, their streams, and how long they may be."""
 
     numbers: range
-    keys: list[np.uint64]
     starts: list[Point]
-    length: FitRun
+    keys: list[np.uint64]
+    lengths: list[FitRun]
 
 
 def _fill(
@@ -213,37 +213,42 @@ def _fill(
     Of a round that the time cut short nothing is kept, unless it is the first: no clock could cut the fits at the same
     iterations again, and without them the same search is one of fewer fits.
     """
-    anew = 0
+    begun_anew = 0
     for numbers in _rounds(search.fits):
         length = _length(run, search, optima, len(numbers))
         if length.max_iter == 0:
             break
-        if race is not None:
-            length = replace(length, left_after=race.left_after)
         fresh = [search.begins_anew(number, optima.iterations) for number in numbers]
         own = [keys(number) for number in numbers]
         begun = [_start(structure, optima, *one) for one in zip(numbers, fresh, own, strict=True)]
-        found, early = make(Round(numbers, own, [start for _, start in begun], length))
+        lengths = [_raced(length, race, anew) for anew in fresh]
+        found, early = make(Round(numbers, [start for _, start in begun], own, lengths))
         is_whole = len(found) == len(numbers) and not any(_is_cut_short(local.fitted) for local in found.values())
         if not is_whole and early == OUT_OF_TIME and optima.found:
             return early
         for number, local in found.items():
+            at = number - numbers[0]
             if race is not None:
                 if local.fitted.status == BEHIND:
                     optima.leave(local.iterations)
                     continue
-                race.add(local.fitted.objective)
-            way, _ = begun[number - numbers[0]]
+                race.add(fresh[at], local.fitted.objective)
+            way, _ = begun[at]
             components = components_of(structure, local.point)
             optimum = Optimum(local.objective, local.point, components, way, number)
             optima.add(optimum, local.fitted, local.iterations)
-        anew += sum(fresh)
-        optima.replay = search.cut_to(numbers.stop, anew) if is_whole else None
+        begun_anew += sum(fresh)
+        optima.replay = search.cut_to(numbers.stop, begun_anew) if is_whole else None
         if early or not optima.found:
             return early
         if search.begins_anew(numbers.stop, optima.iterations) and optima.found_all(search.enough):
             break
     return ""
+
+
+def _raced(length: FitRun, race: Race | None, anew: bool) -> FitRun:
+    """The same, and that the fit may be left."""
+    return length if race is None else replace(length, left_after=partial(race.left_after, anew))
 
 
 def _is_cut_short(fitted: Any) -> bool:

@@ -23,7 +23,8 @@ from nmf_zoo.runtime.stopping import BY_ON_STEP, OUT_OF_TIME
 from nmf_zoo.search import options, proposals
 from nmf_zoo.search.components import SearchComponents, likeness, merged, paired, pooled
 from nmf_zoo.search.optima import Optima, Optimum, dataset_of
-from nmf_zoo.search.race import EVERY, PLACES, RECENT, Race
+from nmf_zoo.search.proposals import PARENTS
+from nmf_zoo.search.race import EVERY, RECENT, TELLING, Race
 from nmf_zoo.search.run import Local, _fill
 from nmf_zoo.verbs import starts
 from tests.sizes import size
@@ -215,10 +216,10 @@ def falling(end, far, iterations=200, pace=0.95):
     return list(end + far * pace ** np.arange(1.0, iterations + 1.0))
 
 
-def looks(race, losses):
+def looks(race, losses, anew=True):
     """The iterations after which a fit would be left, had it not been before."""
     found, seen = [], 0
-    while seen := race.left_after(losses, seen):
+    while seen := race.left_after(anew, losses, seen):
         found.append(seen)
     return found
 
@@ -226,15 +227,15 @@ def looks(race, losses):
 def raced(fits, maximise=False):
     race = Race(maximise)
     for losses in fits:
-        race.add([-loss for loss in losses] if maximise else losses)
+        race.add(True, [-loss for loss in losses] if maximise else losses)
     return race
 
 
-ENDS = 10.0, 11.0, 12.0, 13.0, 30.0
+ENDS = 10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 30.0
 
 
 def test_no_fit_is_left_before_others_tell_of_it():
-    few = raced([falling(end, 1000.0) for end in ENDS[: PLACES - 1]])
+    few = raced([falling(end, 1000.0) for end in ENDS[: PARENTS - 1]])
     assert looks(few, falling(500.0, 1000.0)) == []
     short = raced([falling(end, 1000.0, iterations=RECENT) for end in ENDS])
     assert looks(short, falling(500.0, 1000.0)) == []
@@ -249,7 +250,7 @@ def test_a_fit_that_would_stay_behind_is_left_at_the_first_look():
 def test_a_fit_like_those_before_it_goes_on():
     """Also one that has farther to go, and goes faster: the fourth place is what it needs."""
     race = raced([falling(end, 1000.0) for end in ENDS])
-    assert looks(race, falling(ENDS[PLACES - 1], 1000.0)) == []
+    assert looks(race, falling(ENDS[PARENTS - 1], 1000.0)) == []
     assert looks(race, falling(10.0, 5000.0)) == []
 
 
@@ -266,8 +267,20 @@ def test_a_fit_that_ends_near_the_best_is_not_left():
     assert looks(raced(fits), second) != []
     near = Race(False, near=5.0)
     for losses in fits:
-        near.add(losses)
+        near.add(True, losses)
     assert looks(near, second) == []
+
+
+def test_fits_that_begin_at_others_are_not_judged_by_those_that_begin_anew():
+    """They begin slowly, near where they end; once two of them have ended they tell of those that stand still."""
+    race = raced([falling(end, 1000.0) for end in ENDS])
+    slow, still = falling(9.0, 20.0, pace=0.99), [40.0] * 200
+    assert looks(race, slow)[0] == looks(race, still)[0] == RECENT + EVERY  # as if they had begun anew
+    assert looks(race, slow, anew=False) == looks(race, still, anew=False) == []
+    for _ in range(TELLING):
+        race.add(False, slow)
+    assert looks(race, slow, anew=False) == []
+    assert looks(race, still, anew=False)[0] == RECENT + EVERY
 
 
 def test_a_bound_is_a_loss_with_the_other_sign():
@@ -280,7 +293,7 @@ def test_fits_that_fall_behind_are_left_and_counted(counts):
     declared = nz.gamma_nmf(counts, 5, alpha_w=0.3, alpha_h=0.3)
     how = {"engine": "vb", "model": declared, "search": nz.Search(fits=24), **RUN}
     table = search_of(nz.fit(**how))
-    assert 0 < table.attrs["left"] < 24 - PLACES
+    assert 0 < table.attrs["left"] < 24 - PARENTS
     assert int(table["found"].sum()) == 24 - table.attrs["left"]
 
 

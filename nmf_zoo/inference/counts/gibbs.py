@@ -87,7 +87,7 @@ from nmf_zoo.kernels.random.modified_half_normal import draw_half_normal_factor
 from nmf_zoo.options import check_types, names_checked
 from nmf_zoo.results.groups import checked_cells
 from nmf_zoo.runtime.blocks import Block
-from nmf_zoo.runtime.engine import CAN_RUN, DRAW, STEPS, Engine, Verdict, usual_sweep
+from nmf_zoo.runtime.engine import CAN_RUN, DRAW, LARGE, STEPS, Engine, Verdict, usual_sweep
 from nmf_zoo.runtime.memory import release
 from nmf_zoo.runtime.workers import SERIAL, Workers
 from nmf_zoo.structure import (
@@ -104,7 +104,7 @@ from nmf_zoo.structure import (
 MOVES = ("scale", "shear")
 CHANCES = 1.0, 1.0  # as `run_hmc` returns them
 MOST_REPLICAS = 10_000  # no table takes so many
-DENSE, OF_DENSE = 1 << 22, 13.0  # products of a pass, and the iterations in the time of a sweep from there on
+OF_DENSE = (1 << 22, 13.0), (LARGE, 5.4)  # products of a pass, and the iterations in the time of a sweep from there on
 
 
 class GibbsState(NamedTuple):
@@ -594,8 +594,8 @@ def ahead(structure: Factorisation, options: Gibbs) -> list[Call]:
 
 def sweep_in_iterations(structure: Factorisation) -> float:
     """Of large dense tables an iteration of VB is matrix products, and a sweep draws or moves along trajectories."""
-    is_dense = isinstance(structure.data, Dense) and structure.products >= DENSE
-    return OF_DENSE if is_dense else usual_sweep(structure)
+    steps = OF_DENSE if isinstance(structure.data, Dense) else ()
+    return next((iterations for least, iterations in steps if structure.products >= least), usual_sweep(structure))
 
 
 ENGINE: Engine = Engine(
