@@ -785,7 +785,7 @@ def test_the_search_is_no_longer_than_its_budget(declare, most, model):
     ("declare", "shape", "rank", "iterations", "fits"),
     [
         (nz.gamma_nmf, (6, 8), 2, 6, 16),
-        (nz.gamma_nmf, (600, 700), 1, 16, 256),
+        (nz.gamma_nmf, (600, 700), 1, 27, 256),
         (nz.gamma_nmf, (2048, 1024), 2, 65, 256),
         (nz.is_nmf, (6, 8), 2, 6, 16),
         (nz.is_nmf, (600, 700), 2, 16, 256),
