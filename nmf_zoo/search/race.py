@@ -64,7 +64,7 @@ class Race:
     def left_after(self, anew: bool, objective: Sequence[float], seen: int) -> int:
         """After how many iterations a fit is left, by the objective after each of them; 0: it goes on.
 
-        ``seen`` : iterations after which it went on
+        ``anew`` : whether it began anew; ``seen`` : iterations after which it went on
         """
         if len(self._best) < PARENTS:
             return 0
