@@ -33,11 +33,10 @@ class _Told:
         for look, at in enumerate(range(RECENT + EVERY, len(losses), EVERY)):
             farthest = _over(losses[at - 1] - losses[-1], losses[:at])
             if look == len(self.fits):
-                self.farthest.append(farthest)
-                self.fits.append(1)
-            else:
-                self.farthest[look] = max(self.farthest[look], farthest)
-                self.fits[look] += 1
+                self.farthest.append(0.0)
+                self.fits.append(0)
+            self.farthest[look] = max(self.farthest[look], farthest)
+            self.fits[look] += 1
 
 
 class Race:

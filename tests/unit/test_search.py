@@ -248,7 +248,7 @@ def test_a_fit_that_would_stay_behind_is_left_at_the_first_look():
 
 
 def test_a_fit_like_those_before_it_goes_on():
-    """Also one that has farther to go, and goes faster: the fourth place is what it needs."""
+    """Also one that has farther to go, and goes faster: the last place among the best is what it needs."""
     race = raced([falling(end, 1000.0) for end in ENDS])
     assert looks(race, falling(ENDS[PARENTS - 1], 1000.0)) == []
     assert looks(race, falling(10.0, 5000.0)) == []
