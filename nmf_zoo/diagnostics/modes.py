@@ -34,27 +34,43 @@ def modes_of_chains(draws: xr.Dataset) -> list[list[int]] | None:
     `CLEAR_RHAT` in a quantity whose means differ by more than their errors: chains that seldom go elsewhere and come
     back have means with large ones, and R-hat alone would tell them apart. Those alike with a third are in one mode.
     """
-    if not np.all(have_settled(draws)):
-        return None
-    modes: list[list[int]] = []
-    for chain in range(draws.sizes["chain"]):
-        near = [mode for mode in modes if any(_agree(draws, chain, other) for other in mode)]
-        modes = [mode for mode in modes if mode not in near] + [[*(one for mode in near for one in mode), chain]]
-    return sorted(modes)
+    return _alike(draws, range(draws.sizes["chain"])) if np.all(have_settled(draws)) else None
+
+
+def _alike(draws: xr.Dataset, chains: Sequence[int]) -> list[list[int]]:
+    """These chains, by who is alike."""
+    groups: list[list[int]] = []
+    for chain in chains:
+        near = [group for group in groups if any(_agree(draws, chain, other) for other in group)]
+        groups = [group for group in groups if group not in near] + [[*(one for group in near for one in group), chain]]
+    return sorted(groups)
+
+
+def _leaders(draws: xr.Dataset, origins: Sequence[int]) -> list[int]:
+    """Of each chain the first of those that most chains of its origin are alike with."""
+    together = {at: [chain for chain, own in enumerate(origins) if own == at] for at in set(origins)}
+    first = {at: max(_alike(draws, chains), key=len)[0] for at, chains in together.items()}
+    return [first[at] for at in origins]
 
 
 class Lack(NamedTuple):
-    """What is wrong with draws, in words, "" for nothing, and whether they are of a chain still on its way."""
+    """What is wrong with draws, in words, "" for nothing, and whether they are of a chain still on its way.
+
+    ``leaders`` : of each chain the one to go on from then; none where each goes on from where it is
+    """
 
     reason: str
     is_on_the_way: bool = False
+    leaders: Sequence[int] = ()
 
 
 def what_lacks(draws: xr.Dataset, origins: Sequence[int] = ()) -> Lack:
     """What is wrong with R-hat or effective draws, where more sweeps can mend it; the verdict's limits.
 
     Nothing where there are too few draws to judge, and where chains have settled in different modes, which no number of
-    draws brings together; unless they have come there from one: some have gone far, and others may yet.
+    draws brings together; unless they have come there from one. Those of one origin that are on their way, or have
+    parted, go on from where most of them are: one way from there is enough, and what each would find by itself can't
+    be weighed.
 
     Parameters
     ----------
@@ -71,9 +87,10 @@ def what_lacks(draws: xr.Dataset, origins: Sequence[int] = ()) -> Lack:
             return Lack(reason)
         modes = modes_of_chains(draws)
         if modes is None:
-            return Lack(f"{reason}, and a chain is still on its way: {LEFT_OUT}", True)
+            return Lack(f"{reason}, and a chain is still on its way: {LEFT_OUT}", True, _leaders(draws, origins))
         if _have_parted(modes, origins):
-            return Lack(f"{reason}, and chains that began together are in different modes: {LEFT_OUT}", True)
+            reason = f"{reason}, and chains that began together are in different modes: {LEFT_OUT}"
+            return Lack(reason, True, _leaders(draws, origins))
         return Lack("" if len(modes) > 1 else reason)
     least = np.min(effective, initial=np.inf, where=~np.isnan(effective))
     enough = ESS_LIMIT * draws.sizes["chain"]

@@ -11,6 +11,7 @@ import xarray as xr
 
 from nmf_zoo import _compat
 from nmf_zoo.errors import number_of
+from nmf_zoo.results.run_attributes import GATHERED
 
 START = "start"  # the attribute
 RANDOM, BY_SEARCH, OF_FIT, ONE, EACH = "random", "search", "fit", "one point", "points of their own"
@@ -41,12 +42,16 @@ def beginning_of(idata: Any) -> tuple[str, xr.Dataset | None]:
 
 def one_mode(idata: Any) -> str:
     """The mode that all chains began in, after "within" or "in"; "" where they began apart, or nothing is known."""
-    search, start = search_group(idata), idata.attrs.get(START)
+    search, start, mode = search_group(idata), idata.attrs.get(START), ""
     if search is not None and start in (None, BY_SEARCH):
-        return _searched(search)
-    if start == OF_FIT:
-        return "the mode of the fit that they were given, which says nothing of other modes"
-    return "the mode of the one start that they were given, which says nothing of other modes" if start == ONE else ""
+        mode = _searched(search)
+    elif start in (OF_FIT, ONE):
+        given = "fit" if start == OF_FIT else "one start"
+        mode = f"the mode of the {given} that they were given, which says nothing of other modes"
+    gathered = int(idata.attrs.get(GATHERED, 0))
+    if not (mode and gathered):
+        return mode
+    return f"{mode}; after {gathered:,} sweeps, when they did not agree, all went on from where one of them was"
 
 
 def began_at_several(idata: Any) -> bool:

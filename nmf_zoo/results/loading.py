@@ -31,7 +31,7 @@ from nmf_zoo.netcdf import is_damaged
 from nmf_zoo.options import names_checked
 from nmf_zoo.results.component_order import GROUP
 from nmf_zoo.results.groups import FOLLOWED, LEADING
-from nmf_zoo.results.run_attributes import DISCARDED
+from nmf_zoo.results.run_attributes import DISCARDED, GATHERED
 from nmf_zoo.results.trace_storage import MEAN, MOMENTS
 
 RESULT = "a result of nmf-zoo fit or nz.save"
@@ -42,7 +42,7 @@ OF_FIT = {
     **dict.fromkeys(("iterations", "residual"), ("chain",)),
 }
 WORDS_OF_FIT = ("status", "reason")
-NUMERIC_ATTRS = ("seconds", "thin", "tune", DISCARDED)
+NUMERIC_ATTRS = ("seconds", "thin", "tune", DISCARDED, GATHERED)
 
 
 def check_result(name: str, idata: Any) -> None:

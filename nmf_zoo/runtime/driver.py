@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,9 +46,9 @@ class SampleRun:
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
     ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
-    on to, as long as ``too_short`` of their traces says why they should, and whether a chain is still on its way there,
-    so that what all drew by then is left out; ``extend_anew`` : the same once something was, if that is more;
-    ``executor`` : where steps are made, or None
+    on to, as long as ``too_short`` of their traces says why they should, whether a chain is still on its way there, so
+    that what all drew by then is left out, and whose state each takes then, its own by default; ``extend_anew`` : how
+    many times once something was left out, if that is more; ``executor`` : where steps are made, or None
     """
 
     draws: int
@@ -64,7 +65,7 @@ class SampleRun:
     max_seconds: float | None = None
     extend: int = 1
     extend_anew: int = 1
-    too_short: Callable[[Traces], tuple[str, bool]] | None = None
+    too_short: Callable[[Traces], tuple[str, bool, Sequence[int]]] | None = None
     executor: Any = None
 
     @property
@@ -159,10 +160,16 @@ def run_chains(
 
     Chains go on together, each time for as many sweeps again. They are then those of a longer run, bit for bit, of
     which fewer sweeps are kept, so that there are as many draws as before: every second, or, from the time on that one
-    was still on its way, those of the latter half.
+    was still on its way, those of the latter half. Where these begin some chains may follow others.
     """
     traces = traces or Traces(len(starts), run.kept_warmup, run.kept_draws)
-    chains = [_Chain(engine, run, result) for result in traces.chains]
+    chains = [_Chain(engine, run, result, len(starts)) for result in traces.chains]
+
+    def follow(chain: int, job: Job) -> None:
+        own, leader = chains[chain], chains[now.leaders[chain]]
+        if own is not leader and own.result.times < now.times:
+            own.lengthen(now)
+            own.follow(leader)
 
     def sample(chain: int, job: Job) -> str:
         if alone and job.is_stopped():
@@ -170,49 +177,65 @@ def run_chains(
         part, own = None if checkpoint is None else checkpoint.part(chain), chains[chain]
         if own.saved is None:
             own.begin(problems[chain if alone else 0], starts[chain], part, job)
-        own.lengthen(times, whole)
+        own.lengthen(now)
         return own.finish(job)
 
     steps_of = StepsOf(engine, structure, options)
     with _jobs(run, len(starts), "chain", run.tune + run.draws, steps_of, 1 if alone else None) as jobs:
         problems = [engine.prepare(own, options, jobs.workers) for own in alone or (structure,)]
         numbers, keys = range(len(starts)), [child(key, chain) for chain in range(len(starts))]
-        times, whole = 1, 0
+        now = _Round(1, 0, numbers)
         ends = list(jobs.run(sample, numbers, keys).values())
-        while not jobs.stop and not any(ends) and (longer := _next_round(run, traces)):
-            times, whole, reason = longer
-            jobs.lengthen(run.tune + run.draws * times, reason)
+        while not jobs.stop and not any(ends) and (following := _next_round(run, traces)):
+            now = following
+            jobs.lengthen(run.tune + run.draws * now.times, now.reason)
+            jobs.run(follow, numbers, keys)
             ends = list(jobs.run(sample, numbers, keys).values())
-        ahead = _ahead(traces)
-        if any(chain.times < ahead.times for chain in traces.chains):  # stopped when some had not gone on yet
+        now = _furthest(traces)
+        if any(chain.times < now.times for chain in traces.chains):  # stopped when some had not gone on yet
             ends.append(jobs.stop.reason)
-            jobs.run(lambda chain, job: chains[chain].lengthen(ahead.times, ahead.whole), numbers, keys)
+            jobs.run(lambda chain, job: chains[chain].lengthen(now), numbers, keys)
     return traces.level(), next(filter(None, ends), "")
 
 
-def _next_round(run: SampleRun, traces: Traces) -> tuple[int, int, str] | None:
-    """How many times their draws all chains go on to, as of which time they begin anew, and why.
+class _Round(NamedTuple):
+    """How many times their draws chains go on to, and why.
 
-    None where they need not go on, or may not.
+    ``whole`` : as of which time, from 0, they begin anew; ``leaders`` : from whose state each does then
     """
-    ahead = _ahead(traces)
+
+    times: int
+    whole: int
+    leaders: Sequence[int]
+    reason: str = ""
+
+    @property
+    def is_anew(self) -> bool:
+        """Whether something is left out by then."""
+        return self.times > 2**self.whole
+
+
+def _next_round(run: SampleRun, traces: Traces) -> _Round | None:
+    """None where chains need not go on, or may not."""
+    ahead = _furthest(traces)
     if any(chain.times < ahead.times for chain in traces.chains):
-        return ahead.times, ahead.whole, "others of this run have"  # a checkpoint had saved some and not yet all
+        return ahead._replace(reason="others of this run have")  # a checkpoint had saved some and not yet all
     if run.too_short is None or 2 * ahead.times > run.most_times:
         return None
     try:
-        reason, is_on_the_way = run.too_short(traces)
+        reason, is_on_the_way, leaders = run.too_short(traces)
     except KeyboardInterrupt:  # what was asked for is there
         return None
-    keeps = not (is_on_the_way or ahead.discarded)
+    keeps = not (is_on_the_way or ahead.is_anew)
     if not reason or 2 * ahead.times > (run.extend if keeps else run.most_times):
         return None
-    return 2 * ahead.times, ahead.whole + keeps, reason
+    return _Round(2 * ahead.times, ahead.whole + keeps, leaders or range(len(traces.chains)), reason)
 
 
-def _ahead(traces: Traces) -> ChainResult:
-    """The chain that has gone on most often."""
-    return max(traces.chains, key=lambda chain: chain.times)
+def _furthest(traces: Traces) -> _Round:
+    """Where the chain is that has gone on most often."""
+    ahead = max(traces.chains, key=lambda chain: chain.times)
+    return _Round(ahead.times, ahead.whole, ahead.leaders[-1] if ahead.leaders else range(len(traces.chains)))
 
 
 class _Chain:
@@ -224,8 +247,8 @@ class _Chain:
     saved : what it saves of itself; None before it has begun
     """
 
-    def __init__(self, engine: Engine, run: SampleRun, result: ChainResult):
-        self._engine, self._run, self.result = engine, run, result
+    def __init__(self, engine: Engine, run: SampleRun, result: ChainResult, chains: int):
+        self._engine, self._run, self.result, self._chains = engine, run, result, chains
         self.saved: SavedChain | None = None
 
     def begin(self, problem: Any, start: Start, part: RunFiles | None, job: Job) -> None:
@@ -236,20 +259,25 @@ class _Chain:
             values, stats = self._engine.draw(problem, state, child(job.key, DRAW, 0))
             return self._kept(values), stats
 
-        saved, fresh = SavedChain(part, self.result), self._engine.init(problem, child(job.key, START), start)
+        saved = SavedChain(part, self.result, self._chains)
+        fresh = self._engine.init(problem, child(job.key, START), start)
         self._done, self._state = saved.load(self._run.tune, self._run.draws, self._run.most_times, fresh, draw)
         self._problem, self.saved = problem, saved
         if self._done:
             job.report(self._done, "from the checkpoint", total=self._length.total)
 
-    def lengthen(self, times: int, whole: int) -> None:
-        """Make room for so many times the draws; as of the time ``whole``, from 0, what there is is left out.
+    def lengthen(self, to: _Round) -> None:
+        """Make room for its draws. In a thread, where no Ctrl-C comes between two draws that move."""
+        while self.result.times < to.times:
+            stays = len(self.result.lengthened) < to.whole
+            own = self.result if self.saved is None else self.saved
+            own.lengthen(None if stays else self._length.draws, to.leaders)
 
-        In a thread, where no Ctrl-C comes between two draws that move.
-        """
-        while self.result.times < times:
-            stays = len(self.result.lengthened) < whole
-            (self.result if self.saved is None else self.saved).lengthen(None if stays else self._length.draws)
+    def follow(self, leader: _Chain) -> None:
+        """Go on from the state of a chain that has not gone on yet. Saved at once: that chain is about to."""
+        assert self.saved is not None
+        self._state = deepcopy(leader._state)
+        self.saved.save(self._done, self._state, last=True)
 
     def finish(self, job: Job) -> str:
         """Fill the traces to its length; why it ended early, or ""."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,10 @@ Draw = Callable[[Any], tuple[Mapping[str, Array], Mapping[str, Array]]]
 
 
 class SavedChain:
-    """Saves a chain: its state after a number of sweeps, and what its traces have gained since the last save."""
+    """Saves a chain of so many: its state after some sweeps, and what its traces have gained since the last save."""
 
-    def __init__(self, part: RunFiles | None, chain: ChainResult):
-        self._part, self._chain = part, chain
+    def __init__(self, part: RunFiles | None, chain: ChainResult, chains: int):
+        self._part, self._chain, self._chains = part, chain, chains
         self._traces = {"warmup": chain.warmup, "draws": chain.draws}
         self._sweeps, self._filled = 0, dict.fromkeys(self._traces, 0)
 
@@ -34,7 +34,7 @@ class SavedChain:
         """
         each = dict.fromkeys(self._traces, int)
         of_traces = {"filled": each, "traces": dict.fromkeys(self._traces, dict)}
-        of_rounds = dict.fromkeys(("lengthened", "discarded"), Each(int))
+        of_rounds = {"lengthened": Each(int), "discarded": Each(int), "leaders": Each(Each(int))}
         pattern = {"sweeps": int, **of_traces, **of_rounds, "state": Like(fresh)}
         saved = None if self._part is None else self._part.load(pattern)
         if self._part is None or saved is None:
@@ -42,9 +42,11 @@ class SavedChain:
         self._sweeps, self._filled = saved.tree["sweeps"], saved.tree["filled"]
         own = ChainResult(self._chain.number, self._chain.warmup, self._chain.draws)  # as it was
         own.lengthened, own.discarded = list(saved.tree["lengthened"]), list(saved.tree["discarded"])
+        own.leaders = [list(leaders) for leaders in saved.tree["leaders"]]
         with self._part.refused():
             if len(own.lengthened) > MOST_TIMES or own.whole < 0:
                 raise Damaged(f"damaged: chains that went on {len(own.lengthened)} times")
+            self._check_leaders(own)
         if self._sweeps > tune + own.length(draws):
             drawn = self._sweeps - tune - own.length(0)
             expected = f"at least the {-(-drawn // own.kept_times)} that the checkpoint holds"
@@ -65,6 +67,12 @@ class SavedChain:
                 trace.restore(self._filled[name], saved.tree["traces"][name], values)
         return self._sweeps, saved.tree["state"]
 
+    def _check_leaders(self, own: ChainResult) -> None:
+        """Each time, of every chain, there is one that it followed."""
+        are_chains = all(len(each) == self._chains and set(each) <= set(range(self._chains)) for each in own.leaders)
+        if not are_chains or len(own.leaders) != len(own.discarded):
+            raise Damaged(f"damaged: {self._chains} chains that followed {own.leaders}")
+
     def _check_room(self, needed: int, times: int, draws: int, extend: int) -> None:
         """The trace has room for as many draws as it held at any time."""
         trace = self._chain.draws
@@ -78,14 +86,18 @@ class SavedChain:
         """Go on as the chain did when it held so many draws."""
         chain = self._chain
         while (place := len(chain.lengthened)) < len(own.lengthened) and chain.draws.filled == own.lengthened[place]:
-            chain.lengthen(None if place < own.whole else own.discarded[place - own.whole])
+            if place < own.whole:
+                chain.lengthen(None, ())
+            else:
+                chain.lengthen(own.discarded[place - own.whole], own.leaders[place - own.whole])
 
-    def lengthen(self, discarded: int | None) -> None:
+    def lengthen(self, discarded: int | None, leaders: Sequence[int]) -> None:
         """Let the chain go on. All that it has drawn is saved by now, or is not going to be."""
         if self._filled["draws"] != self._chain.draws.filled:
             self._part = None
-        self._chain.lengthen(discarded)
+        self._chain.lengthen(discarded, leaders)
         self._filled["draws"] = self._chain.draws.filled
+        self._sweeps = -1  # nothing is saved of what it has become
 
     def _trace(self, name: str) -> Any:
         if name not in self._traces:
@@ -100,7 +112,7 @@ class SavedChain:
         filled = {name: trace.filled for name, trace in self._traces.items()}
         summaries = {name: trace.state() for name, trace in self._traces.items()}
         tree = {"sweeps": sweeps, "state": state, "filled": filled, "traces": summaries}
-        tree |= {"lengthened": list(self._chain.lengthened), "discarded": list(self._chain.discarded)}
+        tree |= {name: list(getattr(self._chain, name)) for name in ("lengthened", "discarded", "leaders")}
         if self._part.save(tree, {name: gained for name, gained in rows.items() if gained}):
             self._sweeps, self._filled = sweeps, filled
 

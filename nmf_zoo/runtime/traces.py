@@ -162,7 +162,8 @@ class ChainResult:
     """What sampling one chain gave, its number, and what is ``left`` of it: what its engine says at the end.
 
     ``lengthened`` : how many draws there were each time that it went on for as many sweeps again. From a time on what
-    there was by then is left out: ``discarded``, how many sweeps after the warm-up these were, each of the last times
+    there was by then is left out: ``discarded``, how many sweeps after the warm-up these were, each of the last times,
+    and ``leaders``, from whose state each chain of the run went on then
     """
 
     number: int
@@ -171,6 +172,7 @@ class ChainResult:
     left: Mapping[str, Any] = field(default_factory=dict)
     lengthened: list[int] = field(default_factory=list)
     discarded: list[int] = field(default_factory=list)
+    leaders: list[list[int]] = field(default_factory=list)
 
     @property
     def times(self) -> int:
@@ -196,19 +198,26 @@ class ChainResult:
         """Sweeps after the warm-up in all, where so many were asked for."""
         return draws * self.kept_times + (self.discarded[-1] if self.discarded else 0)
 
-    def lengthen(self, discarded: int | None) -> None:
+    @property
+    def gathered(self) -> int:
+        """How many sweeps after the warm-up chains last went on from the states of others; 0 if they never did."""
+        each = zip(self.discarded, self.leaders, strict=True)
+        return max((sweeps for sweeps, leaders in each if leaders != list(range(len(leaders)))), default=0)
+
+    def lengthen(self, discarded: int | None, leaders: Sequence[int]) -> None:
         """Make room for as many sweeps again. What there is stays, or, of so many sweeps, is ``discarded``."""
         self.lengthened.append(self.draws.filled)
         if discarded is None:
             self.draws.lengthen()
         else:
             self.discarded.append(discarded)
+            self.leaders.append(list(leaders))
             self.draws.begin_anew()
 
     def go_back(self) -> None:
         """Where it was stopped soon after it had begun anew, to what there was."""
         if self.draws.go_back():
-            del self.lengthened[-1], self.discarded[-1]
+            del self.lengthened[-1], self.discarded[-1], self.leaders[-1]
 
 
 class Traces:

@@ -30,7 +30,7 @@ from nmf_zoo.results.checkpoints import checkpointed, ending
 from nmf_zoo.results.component_order import GROUP, result_order
 from nmf_zoo.results.groups import DRAWS_ARE, PARTICLES, data_groups, pack, solution_groups
 from nmf_zoo.results.modes import WEIGHS_MODES
-from nmf_zoo.results.run_attributes import DISCARDED, model_attributes, run_attributes
+from nmf_zoo.results.run_attributes import DISCARDED, GATHERED, model_attributes, run_attributes
 from nmf_zoo.results.trace_storage import chain_groups, drawn_invariants, finish_store, make_traces
 from nmf_zoo.runtime.arguments import (
     check_counts,
@@ -268,6 +268,7 @@ def sample(
                 _, early = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
                 one = traces.chains[0]
                 length = {"thin": thin * one.every} | ({DISCARDED: one.discarded[-1]} if one.discarded else {})
+                length |= {GATHERED: one.gathered} if one.gathered else {}
                 groups = chain_groups(structure, traces, ending(early, saved))
         status = ending(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)

@@ -339,7 +339,7 @@ def test_commands_refuse_what_is_no_result(folder, capsys, case, command):
     assert not (folder / "r.html").exists()
 
 
-@pytest.mark.parametrize("key", ["seconds", "thin", "tune", "discarded"])
+@pytest.mark.parametrize("key", ["seconds", "thin", "tune", "discarded", "gathered"])
 def test_attributes_that_commands_count_with(folder, capsys, key):
     write({"posterior": FACTORS}, {key: "abc"})
     assert main(["summary", "f.nc"]) == 2

@@ -14,6 +14,7 @@ import xarray as xr
 import nmf_zoo as nz
 from nmf_zoo.diagnostics.modes import what_lacks
 from nmf_zoo.errors import InputError, NmfZooWarning
+from nmf_zoo.runtime import driver
 from nmf_zoo.runtime.checkpoint import open_checkpoint
 from nmf_zoo.runtime.driver import run_chains
 from nmf_zoo.runtime.progress import Watch
@@ -32,12 +33,12 @@ from tests.unit.test_driver import KEY, run_toy, sample_run, sweeps_of, toy
 LENGTH = {"draws": 7, "tune": 4, "keep_warmup": True}
 
 
-def asking(times, anew=64):
+def asking(times, anew=64, leaders=()):
     """A run that goes on until it has so many times its draws, and is still on its way from ``anew`` times on."""
 
     def too_short(traces):
         now = traces.chains[0].times
-        return ("more" if now < times else "", now == anew)
+        return ("more" if now < times else "", now == anew, leaders)
 
     return {"extend": 64, "too_short": too_short}
 
@@ -73,8 +74,27 @@ def test_chains_that_were_on_their_way_keep_the_latter_half(thin, draws, times, 
 
 
 def test_no_further_than_it_may():
-    chains, _ = run_toy(toy(), **LENGTH, extend=3, too_short=lambda traces: ("more", False))
+    chains, _ = run_toy(toy(), **LENGTH, extend=3, too_short=lambda traces: ("more", False, ()))
     assert sweeps_of(chains[0].draws) == list(range(5, 19, 2))
+
+
+def test_chains_follow_others():
+    """From the state that these had when all began anew, each by its own random numbers."""
+    chains, _ = run_toy(toy(), **LENGTH, **asking(2, 1, leaders=[0, 0, 0]))
+    assert [chain.draws.stats["lp"].tolist() for chain in chains] == [[0.0] * 7] * 3
+    assert [chain.warmup.stats["lp"].tolist() for chain in chains] == [[each] * 4 for each in range(3)]
+    alone, _ = run_toy(toy(), **LENGTH, **asking(2, 1))
+    assert [chain.gathered for chain in (*chains, *alone)] == [7] * 3 + [0] * 3
+    for chain, other in zip(chains, alone, strict=True):
+        np.testing.assert_array_equal(chain.draws.values["v"], other.draws.values["v"])
+
+
+def test_whom_chains_followed_is_known_afterwards():
+    """In the last round each goes on by itself."""
+    said = iter([("more", True, [0, 0, 2]), ("more", True, []), ("", False, [])])
+    chains, _ = run_toy(toy(), **LENGTH, extend=4, too_short=lambda traces: next(said))
+    assert [chain.draws.stats["lp"][0] for chain in chains] == [0.0, 0.0, 2.0]
+    assert [(chain.gathered, chain.discarded) for chain in chains] == [(7, [7, 14])] * 3
 
 
 @pytest.mark.parametrize(("anew", "times"), [(1, 8), (2, 8), (4, 2), (64, 2)])
@@ -179,6 +199,30 @@ def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total, anew):  #
     check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | asking(4, anew))
 
 
+@pytest.mark.parametrize("leaders", [[0, 0, 0], [2, 2, 2], [1, 1, 2]])
+@pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 32, 4))
+def test_killed_in_any_sweep_of_chains_that_follow(folder, all_the_time, total, leaders):  # noqa: F811
+    check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | asking(4, 1, leaders))
+
+
+@pytest.mark.parametrize("leader", range(3))
+@pytest.mark.parametrize("followed", range(4))
+def test_killed_while_they_follow(folder, all_the_time, monkeypatch, followed, leader):  # noqa: F811
+    """Those that had followed are saved, and the state that the others are to take is there."""
+    how, calls, follow = LENGTH | asking(4, 1, [leader] * 3), iter(range(followed)), driver._Chain.follow
+
+    def dies(chain, other):
+        if next(calls, None) is None:
+            raise Killed
+        follow(chain, other)
+
+    monkeypatch.setattr(driver._Chain, "follow", dies)
+    with pytest.raises(Killed):
+        run_saved(toy(), folder, **how)
+    monkeypatch.undo()
+    assert_same(run_saved(toy(), folder, **how)[0], run_toy(toy(), **how)[0])
+
+
 @pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 18, 3))
 def test_moments_of_before_are_in_the_checkpoint(folder, all_the_time, total):  # noqa: F811
     how = asking(2, anew=1)
@@ -258,19 +302,23 @@ def test_a_stop_of_chains_that_are_not_level(folder, all_the_time, at):  # noqa:
 
 
 @pytest.mark.parametrize(
-    ("lengthened", "discarded", "message"),
+    ("lengthened", "discarded", "leaders", "message"),
     [
-        ([5], [], r"went on after \[5\] draws, and rows of fewer"),
-        ([5], [7], r"went on after \[5\] draws, and rows of fewer"),
-        ([1] * 10**4, [], "chains that went on 10000 times"),
-        ([], [7], "chains that went on 0 times"),
+        ([5], [], [], r"went on after \[5\] draws, and rows of fewer"),
+        ([5], [7], [[0]], r"went on after \[5\] draws, and rows of fewer"),
+        ([1] * 10**4, [], [], "chains that went on 10000 times"),
+        ([], [7], [[0]], "chains that went on 0 times"),
+        ([5], [7], [], r"1 chains that followed \[\]"),
+        ([5], [7], [[1]], r"1 chains that followed \[\[1\]\]"),
+        ([5], [7], [[0, 0]], r"1 chains that followed \[\[0, 0\]\]"),
     ],
 )
-def test_chains_that_were_made_up(folder, lengthened, discarded, message):  # noqa: F811
+def test_chains_that_were_made_up(folder, lengthened, discarded, leaders, message):  # noqa: F811
     opened = open_checkpoint(folder, {}, 1, is_seeded=True)
     tree = {"sweeps": 2, "filled": {"warmup": 0, "draws": 0}, "traces": {"warmup": {}, "draws": {}}}
     state = {"chain": 0, "sweep": 2, "u": 0.5}
-    assert opened.part(0).save({**tree, "lengthened": lengthened, "discarded": discarded, "state": state}, {})
+    rounds = {"lengthened": lengthened, "discarded": discarded, "leaders": leaders}
+    assert opened.part(0).save({**tree, **rounds, "state": state}, {})
     opened.close()
     with pytest.raises(InputError, match=rf"^checkpoint: got 0.state in .*damaged: .*{message}"):
         run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))

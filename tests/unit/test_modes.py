@@ -72,6 +72,24 @@ def test_chains_in_different_modes_go_on_where_they_came_from_one(origins, goes_
     assert ("began together are in different modes" in found.reason) == goes_on == bool(found.reason)
 
 
+@pytest.mark.parametrize(
+    ("levels", "origins", "leaders"),
+    [
+        ([0, 9, 9, 5], [0, 0, 0, 0], [1, 1, 1, 1]),
+        ([0, 9, 0, 9], [0, 0, 0, 0], [0, 0, 0, 0]),
+        ([0, 5, 9, 7], [0, 1, 1, 2], [0, 1, 1, 3]),
+    ],
+    ids=["most of them", "the first of as many", "of their own origin"],
+)
+def test_chains_go_on_from_where_most_are_that_began_with_them(levels, origins, leaders):
+    assert what_lacks(draws_of(levels), origins).leaders == leaders
+    assert what_lacks(draws_of(levels, drift=2.5), origins).leaders == leaders
+
+
+def test_chains_that_began_apart_follow_nobody():
+    assert not what_lacks(draws_of([0, 9, 0, 9], drift=2.5)).leaders
+
+
 def test_chains_of_one_mode_may_have_come_from_several():
     assert not what_lacks(draws_of([0, 0, 0, 0]), [0, 1, 0, 1]).is_on_the_way
 
@@ -225,6 +243,8 @@ def test_agreement_around_what_a_search_found():
     (advice,) = judge(idata, "W", "H").advice
     assert advice.text.startswith(f"The chains agree {words} R-hat is at most")
     assert verdict_on(idata).text == f"No sign of trouble: the chains agree on the reconstruction W H, {words}"
+    idata.attrs["gathered"] = 7000
+    assert "below; after 7,000 sweeps, when they did not agree, all went on from where" in verdict_on(idata).text
 
 
 def test_optima_that_are_one_mode():
