@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
-from benchmarks.datasets import nips
+from benchmarks.datasets import nips, used_words
 from benchmarks.effective import bulk_ess
 from benchmarks.rows import Row, note
 from nmf_zoo._compat import group
@@ -114,7 +114,7 @@ def rows(quick: bool) -> Iterator[Row]:
 def draws_beside_one_process(folder: Path, client: Any, quick: bool) -> Iterator[Row]:
     """Effective draws a second, of two processes of one thread each beside one: of cells of W H, the median, and lp."""
     X, label = nips()
-    X = sp.csc_array(X)[np.asarray(X.sum(axis=1)).ravel() > 0]
+    X = used_words(sp.csc_array(X))
     nz.write_blocks(folder / "counts.zarr", X)
     blocks = nz.open_blocks(folder / "counts.zarr", block=-(-X.shape[1] // PIECES))
     model = nz.gamma_nmf(X=None, shape=(X.shape[0], 1), rank=RANK, alpha_w=0.3, alpha_h=0.3)

@@ -15,7 +15,7 @@ from scipy.special import gammaln, xlogy
 from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
-from benchmarks.datasets import nips
+from benchmarks.datasets import nips, used_words
 from benchmarks.rows import Row, compare, note, verdict
 from benchmarks.scikit_learn import NAME, Peer
 from nmf_zoo.inference.registry import resolve_engine
@@ -58,8 +58,7 @@ def iterations_to(peer: Peer, X: Any, seed: int, target: float, chunk: int, most
 def nips_row(quick: bool) -> Row:
     """EM to 0.1 % of the best known divergence, scikit-learn to 1 %."""
     X, _ = nips()
-    X = sp.csr_array(X, dtype=np.float64)
-    X = X[np.asarray(X.sum(axis=1)).ravel() > 0]
+    X = used_words(sp.csr_array(X, dtype=np.float64))
     constant, seeds = divergence_constant(X), range(1 if quick else SEEDS)
     with Peer() as peer:
         counts = [iterations_to(peer, X, seed, 1.01 * BEST_NIPS, 5, 5 if quick else 300) for seed in seeds[:2]]
@@ -119,8 +118,7 @@ def faces_row(quick: bool) -> Row:
 def thinned(seed: int = 0) -> tuple[Any, Any]:
     """NIPS counts with a tenth of each held out, binomially."""
     X, _ = nips()
-    X = sp.csr_array(X)
-    X = X[np.asarray(X.sum(axis=1)).ravel() > 0]
+    X = used_words(sp.csr_array(X))
     held, train = X.copy(), X.copy()
     held.data = np.random.default_rng(seed).binomial(X.data.astype(np.int64), 0.1).astype(np.float64)
     train.data = X.data - held.data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,6 +34,11 @@ def kos() -> sp.csc_array | None:
     """Word counts of blog entries (words x entries); None without the data."""
     path = Path(os.environ.get("NMF_ZOO_DATA", "")) / "kos_uci" / "kos_counts.npz"
     return sp.csc_array(sp.load_npz(path)) if path.exists() else None
+
+
+def used_words(X: Any) -> Any:
+    """The rows of sparse counts that have any."""
+    return X[np.asarray(X.sum(axis=1)).ravel() > 0]
 
 
 def simulated_counts(n_rows: int, n_cols: int, n_nonzeros: int) -> sp.csc_array:

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 import nmf_zoo as nz
 from benchmarks.clusters import FEATURES, texts
 from benchmarks.convergence import BEST_NIPS, divergence_constant, spread
-from benchmarks.datasets import nips
+from benchmarks.datasets import nips, used_words
 from benchmarks.rows import Others, Row, at_most, by_clock, note, verdict
 
 RANK, RANKS = 10, (10, 50)
@@ -42,8 +42,7 @@ def rows(quick: bool) -> Iterator[Row]:
 def to_divergence(folder: Path, quick: bool) -> Iterator[Row]:
     """EM in memory, over the store as it is cut by default, and cut small, in turns; all that a call does counts."""
     X, _ = nips()
-    X = sp.csc_array(X, dtype=np.float64)
-    X = X[np.asarray(X.sum(axis=1)).ravel() > 0]
+    X = used_words(sp.csc_array(X, dtype=np.float64))
     nz.write_blocks(folder / "nips.zarr", X)
     whole, small = (nz.open_blocks(folder / "nips.zarr", block=block) for block in (None, -(-X.shape[1] // PIECES)))
     declared = nz.poisson_nmf(None, RANK, shape=(X.shape[0], 1))

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
 from benchmarks.convergence import faces
-from benchmarks.datasets import kos, nips
+from benchmarks.datasets import kos, nips, used_words
 from benchmarks.rows import Row, note
 from benchmarks.search import breast_cancer, digits, recording, run
 from nmf_zoo import _compat
@@ -44,8 +44,7 @@ def blog() -> pm.Model | None:
 
 def sparse(X: sp.csc_array) -> pm.Model:
     """Ten components of counts with shapes 0.5, words without counts left out."""
-    counts = sp.csr_array(X, dtype=np.float64)
-    return nz.gamma_nmf(counts[np.asarray(counts.sum(axis=1)).ravel() > 0], 10, alpha_w=0.5, alpha_h=0.5)
+    return nz.gamma_nmf(used_words(sp.csr_array(X, dtype=np.float64)), 10, alpha_w=0.5, alpha_h=0.5)
 
 
 def portraits() -> pm.Model | None:

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 import nmf_zoo as nz
 from benchmarks.convergence import BEST_NIPS, faces
-from benchmarks.datasets import brca21, nips
+from benchmarks.datasets import brca21, nips, used_words
 from benchmarks.rows import Row, note, verdict
 from nmf_zoo import _compat
 from nmf_zoo.inference.counts.em_losses import log_at_data
@@ -60,8 +60,7 @@ def recording() -> Any | None:
 
 def papers(rank: int = 10) -> Any:
     """NIPS word counts."""
-    X = sp.csr_array(nips()[0], dtype=np.float64)
-    return nz.poisson_nmf(X[np.asarray(X.sum(axis=1)).ravel() > 0], rank)
+    return nz.poisson_nmf(used_words(sp.csr_array(nips()[0], dtype=np.float64)), rank)
 
 
 def portraits(rank: int = 20) -> Any | None:

@@ -165,7 +165,8 @@ def search_within(
 
     def make(round_: Round) -> tuple[dict[int, Local], str]:
         found = {}
-        for number, start, key, length in zip(*round_, strict=True):
+        each = zip(round_.numbers, round_.starts, round_.keys, round_.lengths, strict=True)
+        for number, start, key, length in each:
             found[number] = fit(start, length.max_iter, replace(job, key=key))
             if job.is_stopped():
                 raise KeyboardInterrupt

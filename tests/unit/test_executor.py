@@ -120,6 +120,7 @@ CHAINS = {
     "after a search": {"draws": 30, "tune": 20},
     "going on": {"draws": 30, "tune": 20, "start": "random", "extend": 4},
     "beginning anew": {"draws": 30, "tune": 20, "start": "random", "extend": 4},
+    "following": {"draws": 30, "tune": 20, "start": "random", "extend": 4},
     "with the warm-up": {"draws": 30, "tune": 20, "start": "random", "discard_tuned_samples": False},
     "of particles": {"draws": 20, "engine": nz.SMC(particles=60)},
 }
@@ -128,13 +129,15 @@ CHAINS = {
 @pytest.mark.parametrize("which", CHAINS)
 def test_chains(pool, model, which, monkeypatch):
     """Those that go on thin their draws where these are, between two calls of the executor."""
-    monkeypatch.setattr(sample_and_fit, "what_lacks", lambda *_: Lack("it is asked for", which == "beginning anew"))
+    lack = Lack("it is asked for", which in ("beginning anew", "following"), [1, 1] if which == "following" else [])
+    monkeypatch.setattr(sample_and_fit, "what_lacks", lambda *_: lack)
     how = {"model": model, "chains": 2, **HOW, **CHAINS[which]}
     here, there = (nz.sample(executor=executor, **how) for executor in (None, pool))
     warmup = ["warmup_posterior"] if which == "with the warm-up" else []
     assert_same_bits(here, there, "posterior", "sample_stats", *warmup)
-    assert here.attrs["thin"] == there.attrs["thin"] == {"going on": 4, "beginning anew": 2}.get(which, 1)
-    assert here.attrs.get("discarded", 0) == there.attrs.get("discarded", 0) == 60 * (which == "beginning anew")
+    assert here.attrs["thin"] == there.attrs["thin"] == {"going on": 4}.get(which, 1 + lack.is_on_the_way)
+    for name, is_said in (("discarded", lack.is_on_the_way), ("gathered", which == "following")):
+        assert here.attrs.get(name, 0) == there.attrs.get(name, 0) == 60 * is_said
 
 
 def test_sweeps_that_come_one_by_one():
