@@ -13,6 +13,7 @@ chain some 50 effective draws. There "draw longer" is right for another reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -47,10 +48,25 @@ def _alike(draws: xr.Dataset, chains: Sequence[int]) -> list[list[int]]:
 
 
 def _leaders(draws: xr.Dataset, origins: Sequence[int]) -> list[int]:
-    """Of each chain the first of those that most chains of its origin are alike with."""
-    together = {at: [chain for chain, own in enumerate(origins) if own == at] for at in set(origins)}
-    first = {at: max(_alike(draws, chains), key=len)[0] for at, chains in together.items()}
-    return [first[at] for at in origins]
+    """Of each chain the one that is nearest to all of its origin, by the worst R-hat of two; itself if these agree.
+
+    Chains on their way are far from everyone, and those of the largest mode near to most.
+    """
+    leaders, has_settled = list(range(len(origins))), have_settled(draws)
+    for at in set(origins):
+        chains = np.flatnonzero(np.equal(origins, at))
+        if np.all(has_settled[chains]) and len(_alike(draws, chains.tolist())) == 1:
+            continue
+        apart = [[_worst(draws, one, other) for other in chains if other != one] for one in chains]
+        nearest = int(chains[np.argmin(np.sum(apart, axis=1))])
+        leaders = [nearest if own == at else leader for own, leader in zip(origins, leaders, strict=True)]
+    return leaders
+
+
+def _worst(draws: xr.Dataset, one: int, other: int) -> float:
+    """R-hat of two chains, of the quantity in which they differ most."""
+    rhats = _flat(rhat(draws.isel(chain=[one, other])))
+    return float(np.max(rhats, initial=1.0, where=~np.isnan(rhats)))
 
 
 class Lack(NamedTuple):
@@ -64,18 +80,18 @@ class Lack(NamedTuple):
     leaders: Sequence[int] = ()
 
 
-def what_lacks(draws: xr.Dataset, origins: Sequence[int] = ()) -> Lack:
+def what_lacks(draws: xr.Dataset, origins: Sequence[int] = (), follow: bool = True) -> Lack:
     """What is wrong with R-hat or effective draws, where more sweeps can mend it; the verdict's limits.
 
     Nothing where there are too few draws to judge, and where chains have settled in different modes, which no number of
-    draws brings together; unless they have come there from one. Those of one origin that are on their way, or have
-    parted, go on from where most of them are: one way from there is enough, and what each would find by itself can't
-    be weighed.
+    draws brings together; unless they have come there from one. Chains of one origin that are on their way, or have
+    parted, go on from the state of one of them: one way is enough, and what each would find by itself can't be weighed.
 
     Parameters
     ----------
     draws : invariants, (chain, draw, ...)
     origins : of every chain the optimum that it began at; none where chains began apart
+    follow : whether a chain may go on from the state of another
     """
     if not draws.data_vars or draws.sizes["draw"] < FEW_DRAWS:
         return Lack("")
@@ -85,12 +101,12 @@ def what_lacks(draws: xr.Dataset, origins: Sequence[int] = ()) -> Lack:
         reason = f"R-hat is {worst:.3f}, {RHAT_LIMIT} at most is asked"
         if worst <= CLEAR_RHAT:
             return Lack(reason)
-        modes = modes_of_chains(draws)
+        modes, leaders = modes_of_chains(draws), partial(_leaders, draws, origins if follow else ())
         if modes is None:
-            return Lack(f"{reason}, and a chain is still on its way: {LEFT_OUT}", True, _leaders(draws, origins))
+            return Lack(f"{reason}, and a chain is still on its way: {LEFT_OUT}", True, leaders())
         if _have_parted(modes, origins):
             reason = f"{reason}, and chains that began together are in different modes: {LEFT_OUT}"
-            return Lack(reason, True, _leaders(draws, origins))
+            return Lack(reason, True, leaders())
         return Lack("" if len(modes) > 1 else reason)
     least = np.min(effective, initial=np.inf, where=~np.isnan(effective))
     enough = ESS_LIMIT * draws.sizes["chain"]

@@ -51,7 +51,7 @@ def one_mode(idata: Any) -> str:
     gathered = int(idata.attrs.get(GATHERED, 0))
     if not (mode and gathered):
         return mode
-    return f"{mode}; after {gathered:,} sweeps, when they did not agree, all went on from where one of them was"
+    return f"{mode}; after {gathered:,} sweeps, when they did not agree, chains took up the state of another"
 
 
 def began_at_several(idata: Any) -> bool:

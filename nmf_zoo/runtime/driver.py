@@ -1,7 +1,7 @@
 """The one driver: chains and restarts with their seeds, what is kept and saved of them, and how they ended.
 
 Streams: run -> chain -> {start, draw 0, draw 1, ..., step 0, step 1, ...}; a chain's draws depend on its seed and its
-number, never on the threads.
+number, and on those of a chain that it follows, never on the threads.
 """
 
 from __future__ import annotations
@@ -189,8 +189,10 @@ def run_chains(
         while not jobs.stop and not any(ends) and (following := _next_round(run, traces)):
             now = following
             jobs.lengthen(run.tune + run.draws * now.times, now.reason)
+            _save_all_or_none(chains)
             jobs.run(follow, numbers, keys)
-            ends = list(jobs.run(sample, numbers, keys).values())
+            _save_all_or_none(chains)
+            ends = [] if jobs.stop else list(jobs.run(sample, numbers, keys).values())
         now = _furthest(traces)
         if any(chain.times < now.times for chain in traces.chains):  # stopped when some had not gone on yet
             ends.append(jobs.stop.reason)
@@ -230,6 +232,13 @@ def _next_round(run: SampleRun, traces: Traces) -> _Round | None:
     if not reason or 2 * ahead.times > (run.extend if keeps else run.most_times):
         return None
     return _Round(2 * ahead.times, ahead.whole + keeps, leaders or range(len(traces.chains)), reason)
+
+
+def _save_all_or_none(chains: Sequence[_Chain]) -> None:
+    """Where one is not saved, none is from here on: a checkpoint has all chains in one round, or about to begin it."""
+    if not all(chain.is_saved for chain in chains):
+        for chain in chains:
+            chain.save_no_more()
 
 
 def _furthest(traces: Traces) -> _Round:
@@ -272,6 +281,16 @@ class _Chain:
             stays = len(self.result.lengthened) < to.whole
             own = self.result if self.saved is None else self.saved
             own.lengthen(None if stays else self._length.draws, to.leaders)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether its checkpoint, if it has one, knows all of it."""
+        return self.saved is not None and self.saved.has(self._done)
+
+    def save_no_more(self) -> None:
+        """Leave its part of the checkpoint as it is."""
+        if self.saved is not None:
+            self.saved.close()
 
     def follow(self, leader: _Chain) -> None:
         """Go on from the state of a chain that has not gone on yet. Saved at once: that chain is about to."""

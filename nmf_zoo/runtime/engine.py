@@ -137,6 +137,7 @@ class Engine(Registration):
     maximise : an optimiser's objective rises (a bound) instead of falling
     is_noisy : an optimiser's objective has Monte-Carlo error, so that the best of many is not the best
     sweep_in_iterations : (structure) -> how many iterations of VB take as long as a sampler's sweep, as was measured
+    can_follow : a chain may go on from a copy of another's state, which holds nothing that is said of the chain itself
     """
 
     prepare: Callable[[Factorisation, Any, Workers], Any]
@@ -151,6 +152,7 @@ class Engine(Registration):
     maximise: bool = False
     is_noisy: bool = False
     sweep_in_iterations: Callable[[Factorisation], float] = usual_sweep
+    can_follow: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

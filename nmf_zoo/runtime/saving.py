@@ -93,8 +93,6 @@ class SavedChain:
 
     def lengthen(self, discarded: int | None, leaders: Sequence[int]) -> None:
         """Let the chain go on. All that it has drawn is saved by now, or is not going to be."""
-        if self._filled["draws"] != self._chain.draws.filled:
-            self._part = None
         self._chain.lengthen(discarded, leaders)
         self._filled["draws"] = self._chain.draws.filled
         self._sweeps = -1  # nothing is saved of what it has become
@@ -103,6 +101,14 @@ class SavedChain:
         if name not in self._traces:
             raise Damaged(f"damaged: rows of {name!r}")
         return self._traces[name]
+
+    def has(self, sweeps: int) -> bool:
+        """Whether what there is after so many is saved, if anything is to be."""
+        return self._part is None or self._sweeps == sweeps
+
+    def close(self) -> None:
+        """Nothing is saved from here on."""
+        self._part = None
 
     def save(self, sweeps: int, state: Any, *, last: bool = False) -> None:
         """Save if it is time to, or the chain ends here with something new."""

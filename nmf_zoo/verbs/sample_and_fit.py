@@ -222,7 +222,7 @@ def sample(
     origins: list[int] = []  # of every chain the optimum that it begins at, once a search has found them
     run = SampleRun(
         keep=keeps,
-        too_short=lambda traces: what_lacks(drawn_invariants(traces), origins),
+        too_short=lambda traces: what_lacks(drawn_invariants(traces), origins, chosen.can_follow),
         draws=draws,
         tune=tune,
         thin=thin,
@@ -269,7 +269,7 @@ def sample(
                 _, early = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
                 one = traces.chains[0]
                 length = {"thin": thin * one.every} | ({DISCARDED: one.discarded[-1]} if one.discarded else {})
-                length |= {GATHERED: one.gathered} if one.gathered else {}
+                length |= {GATHERED: gathered} if (gathered := max(each.gathered for each in traces.chains)) else {}
                 groups = chain_groups(structure, traces, ending(early, saved))
         status = ending(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)

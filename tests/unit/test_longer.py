@@ -223,6 +223,27 @@ def test_killed_while_they_follow(folder, all_the_time, monkeypatch, followed, l
     assert_same(run_saved(toy(), folder, **how)[0], run_toy(toy(), **how)[0])
 
 
+@pytest.mark.parametrize("kept", [[1, 1, 1], [0, 0, 2]])
+@pytest.mark.parametrize("total", [40, 55, 75])
+@pytest.mark.parametrize("first", range(60, 130, 7))
+@pytest.mark.filterwarnings("ignore:checkpoint")
+def test_saves_that_failed_and_then_a_kill(folder, all_the_time, monkeypatch, first, total, kept):  # noqa: F811
+    """Where one chain could not be saved none goes on being saved, so that nobody's leader is further than it was."""
+    saved, sync = iter(range(1000)), os.fsync
+    how = LENGTH | {"thin": 2} | asking(4, 1, kept)
+
+    def full(file):
+        if first <= next(saved) < first + 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return sync(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Killed):
+        run_saved(toy(die_after(total)), folder, **how)
+    monkeypatch.undo()
+    assert_same(run_saved(toy(), folder, **how)[0], run_toy(toy(), **how)[0])
+
+
 @pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 18, 3))
 def test_moments_of_before_are_in_the_checkpoint(folder, all_the_time, total):  # noqa: F811
     how = asking(2, anew=1)
