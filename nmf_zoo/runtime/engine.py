@@ -1,7 +1,8 @@
 """What an engine is: the seam between the driver, which owns everything engines share, and the algorithms.
 
 An engine file defines, in this order: its ``State`` (all that the next step needs, owned and overwritten in place; as
-it is saved in checkpoints: arrays, numbers, text, dicts and NamedTuples at the top of a module, nested), its
+it is saved in checkpoints: arrays, numbers, text, dicts and NamedTuples at the top of a module, nested; another chain
+may go on from a copy, so that nothing in it tells of the chain itself, unless ``can_follow`` is False), its
 ``Info`` (what is reported, never fed back), its frozen options, and the functions gathered in an :class:`Engine`::
 
     supports(structure, options) -> Verdict
@@ -137,7 +138,7 @@ class Engine(Registration):
     maximise : an optimiser's objective rises (a bound) instead of falling
     is_noisy : an optimiser's objective has Monte-Carlo error, so that the best of many is not the best
     sweep_in_iterations : (structure) -> how many iterations of VB take as long as a sampler's sweep, as was measured
-    can_follow : a chain may go on from a copy of another's state, which holds nothing that is said of the chain itself
+    can_follow : a sampler's chain may go on from a copy of another's state
     """
 
     prepare: Callable[[Factorisation, Any, Workers], Any]

@@ -117,8 +117,8 @@ def sample(
         on its way, or such chains are in different modes, what all drew by then is left out, too, as warm-up that was
         too short, and so it is each time that they go on from there: the draws are then of the latter half (the
         attribute ``discarded`` says how many sweeps went before them). Those that began at one optimum then go on from
-        where most of them are (``gathered`` says after how many sweeps they last did). A run that is stopped on the way
-        has half of its draws or more. "auto" is 16; 4 of a table whose cells times components are 262,144 or more,
+        the state of one of them (``gathered`` says after how many sweeps they last did). A run that is stopped on the
+        way has half of its draws or more. "auto" is 16; 4 of a table whose cells times components are 262,144 or more,
         while no draws are left out; and 1 below 1,000 draws that are kept and without convergence checks. 1 with a
         ``store``, ``data`` or ``max_seconds``, for ``"nuts"`` and ``"smc"``
     progressbar : one bar per chain, on standard error

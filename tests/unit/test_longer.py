@@ -17,7 +17,9 @@ from nmf_zoo.errors import InputError, NmfZooWarning
 from nmf_zoo.runtime import driver
 from nmf_zoo.runtime.checkpoint import open_checkpoint
 from nmf_zoo.runtime.driver import run_chains
+from nmf_zoo.runtime.jobs import Jobs
 from nmf_zoo.runtime.progress import Watch
+from nmf_zoo.runtime.stopping import INTERRUPTED
 from nmf_zoo.runtime.traces import MomentTraces
 from tests.unit.test_checkpoint import (
     Killed,
@@ -39,6 +41,16 @@ def asking(times, anew=64, leaders=()):
     def too_short(traces):
         now = traces.chains[0].times
         return ("more" if now < times else "", now == anew, leaders)
+
+    return {"extend": 64, "too_short": too_short}
+
+
+def following_once(times, leaders):
+    """A run whose chains follow their leaders where they begin anew, and nobody later."""
+
+    def too_short(traces):
+        now = traces.chains[0].times
+        return ("more" if now < times else "", now == 1, leaders if now == 1 else [])
 
     return {"extend": 64, "too_short": too_short}
 
@@ -202,14 +214,14 @@ def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total, anew):  #
 @pytest.mark.parametrize("leaders", [[0, 0, 0], [2, 2, 2], [1, 1, 2]])
 @pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 32, 4))
 def test_killed_in_any_sweep_of_chains_that_follow(folder, all_the_time, total, leaders):  # noqa: F811
-    check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | asking(4, 1, leaders))
+    check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | following_once(4, leaders))
 
 
 @pytest.mark.parametrize("leader", range(3))
-@pytest.mark.parametrize("followed", range(4))
+@pytest.mark.parametrize("followed", range(2))
 def test_killed_while_they_follow(folder, all_the_time, monkeypatch, followed, leader):  # noqa: F811
     """Those that had followed are saved, and the state that the others are to take is there."""
-    how, calls, follow = LENGTH | asking(4, 1, [leader] * 3), iter(range(followed)), driver._Chain.follow
+    how, calls, follow = LENGTH | asking(2, 1, [leader] * 3), iter(range(followed)), driver._Chain.follow
 
     def dies(chain, other):
         if next(calls, None) is None:
@@ -223,14 +235,33 @@ def test_killed_while_they_follow(folder, all_the_time, monkeypatch, followed, l
     assert_same(run_saved(toy(), folder, **how)[0], run_toy(toy(), **how)[0])
 
 
-@pytest.mark.parametrize("kept", [[1, 1, 1], [0, 0, 2]])
-@pytest.mark.parametrize("total", [40, 55, 75])
+@pytest.mark.parametrize("followed", range(3))
+def test_ctrl_c_while_they_follow(folder, all_the_time, monkeypatch, followed):  # noqa: F811
+    """What has not followed yet does not go on from where it is."""
+    how, run = LENGTH | asking(2, 1, [0] * 3), Jobs.run
+
+    def interrupted(jobs, work, numbers, keys):
+        if work.__name__ != "follow":
+            return run(jobs, work, numbers, keys)
+        jobs.stop(INTERRUPTED)
+        return run(jobs, work, numbers[:followed], keys[:followed])
+
+    monkeypatch.setattr(Jobs, "run", interrupted)
+    chains, early = run_saved(toy(), folder, **how)
+    assert early == (INTERRUPTED if followed > 1 else "")  # the first leads; until another follows the run is done
+    assert [sweeps_of(chain.draws) for chain in chains] == [list(range(5, 12))] * 3
+    monkeypatch.undo()
+    assert_same(run_saved(toy(), folder, **how)[0], run_toy(toy(), **how)[0])
+
+
+@pytest.mark.parametrize("leaders", [[1, 1, 1], [0, 0, 2]])
+@pytest.mark.parametrize("total", [55, 75])
 @pytest.mark.parametrize("first", range(60, 130, 7))
 @pytest.mark.filterwarnings("ignore:checkpoint")
-def test_saves_that_failed_and_then_a_kill(folder, all_the_time, monkeypatch, first, total, kept):  # noqa: F811
+def test_saves_that_failed_and_then_a_kill(folder, all_the_time, monkeypatch, first, total, leaders):  # noqa: F811
     """Where one chain could not be saved none goes on being saved, so that nobody's leader is further than it was."""
     saved, sync = iter(range(1000)), os.fsync
-    how = LENGTH | {"thin": 2} | asking(4, 1, kept)
+    how = LENGTH | {"thin": 2} | following_once(4, leaders)
 
     def full(file):
         if first <= next(saved) < first + 4:
