@@ -54,11 +54,11 @@ def _leaders(draws: xr.Dataset, origins: Sequence[int]) -> list[int]:
     """
     leaders, has_settled = list(range(len(origins))), have_settled(draws)
     for at in set(origins):
-        chains = np.flatnonzero(np.equal(origins, at))
-        if np.all(has_settled[chains]) and len(_alike(draws, chains.tolist())) == 1:
+        chains = [chain for chain, own in enumerate(origins) if own == at]
+        if np.all(has_settled[chains]) and len(_alike(draws, chains)) == 1:
             continue
         apart = [[_worst(draws, one, other) for other in chains if other != one] for one in chains]
-        nearest = int(chains[np.argmin(np.sum(apart, axis=1))])
+        nearest = chains[int(np.argmin(np.sum(apart, axis=1)))]
         leaders = [nearest if own == at else leader for own, leader in zip(origins, leaders, strict=True)]
     return leaders
 

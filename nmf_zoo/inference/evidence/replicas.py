@@ -365,6 +365,14 @@ def draw(problem: ReplicaProblem, state: ReplicaState, key: np.uint64) -> tuple[
     return gibbs.draw(problem.cold, state.cold, key)
 
 
-STEPS_OF_REPLICAS = {"prepare": prepare, "init": init, "step": step, "tune": tune, "draw": draw, "run": None}
-# Round trips and exchanges since the warm-up are the chain's own.
-ENGINE = replace(gibbs.ENGINE, supports=supports, can_follow=False, **STEPS_OF_REPLICAS)
+ENGINE = replace(
+    gibbs.ENGINE,
+    supports=supports,
+    prepare=prepare,
+    init=init,
+    step=step,
+    tune=tune,
+    draw=draw,
+    run=None,
+    can_follow=False,  # round trips and exchanges since the warm-up are the chain's own
+)
