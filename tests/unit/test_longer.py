@@ -212,7 +212,7 @@ def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total, anew):  #
 
 
 @pytest.mark.parametrize("leaders", [[0, 0, 0], [2, 2, 2], [1, 1, 2]])
-@pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 32, 4))
+@pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 32, 8))
 def test_killed_in_any_sweep_of_chains_that_follow(folder, all_the_time, total, leaders):  # noqa: F811
     check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | following_once(4, leaders))
 
@@ -256,7 +256,7 @@ def test_ctrl_c_while_they_follow(folder, all_the_time, monkeypatch, followed): 
 
 @pytest.mark.parametrize("leaders", [[1, 1, 1], [0, 0, 2]])
 @pytest.mark.parametrize("total", [55, 75])
-@pytest.mark.parametrize("first", range(60, 130, 7))
+@pytest.mark.parametrize("first", range(60, 130, 10))
 @pytest.mark.filterwarnings("ignore:checkpoint")
 def test_saves_that_failed_and_then_a_kill(folder, all_the_time, monkeypatch, first, total, leaders):  # noqa: F811
     """Where one chain could not be saved none goes on being saved, so that nobody's leader is further than it was."""
