@@ -13,7 +13,6 @@ chain some 50 effective draws. There "draw longer" is right for another reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -58,8 +57,8 @@ def _leaders(draws: xr.Dataset, origins: Sequence[int]) -> list[int]:
         if np.all(has_settled[chains]) and len(_alike(draws, chains)) == 1:
             continue
         apart = [[_worst(draws, one, other) for other in chains if other != one] for one in chains]
-        nearest = chains[int(np.argmin(np.sum(apart, axis=1)))]
-        leaders = [nearest if own == at else leader for own, leader in zip(origins, leaders, strict=True)]
+        for chain in chains:
+            leaders[chain] = chains[int(np.argmin(np.sum(apart, axis=1)))]
     return leaders
 
 
@@ -101,13 +100,14 @@ def what_lacks(draws: xr.Dataset, origins: Sequence[int] = (), follow: bool = Tr
         reason = f"R-hat is {worst:.3f}, {RHAT_LIMIT} at most is asked"
         if worst <= CLEAR_RHAT:
             return Lack(reason)
-        modes, leaders = modes_of_chains(draws), partial(_leaders, draws, origins if follow else ())
+        modes = modes_of_chains(draws)
         if modes is None:
-            return Lack(f"{reason}, and a chain is still on its way: {LEFT_OUT}", True, leaders())
-        if _have_parted(modes, origins):
-            reason = f"{reason}, and chains that began together are in different modes: {LEFT_OUT}"
-            return Lack(reason, True, leaders())
-        return Lack("" if len(modes) > 1 else reason)
+            why = "a chain is still on its way"
+        elif _have_parted(modes, origins):
+            why = "chains that began together are in different modes"
+        else:
+            return Lack("" if len(modes) > 1 else reason)
+        return Lack(f"{reason}, and {why}: {LEFT_OUT}", True, _leaders(draws, origins if follow else ()))
     least = np.min(effective, initial=np.inf, where=~np.isnan(effective))
     enough = ESS_LIMIT * draws.sizes["chain"]
     return Lack(f"{int(least)} effective draws, {enough} are asked" if least < enough else "")

@@ -36,21 +36,14 @@ LENGTH = {"draws": 7, "tune": 4, "keep_warmup": True}
 
 
 def asking(times, anew=64, leaders=()):
-    """A run that goes on until it has so many times its draws, and is still on its way from ``anew`` times on."""
+    """A run that goes on until it has so many times its draws, and is still on its way at ``anew`` times.
+
+    Its chains follow ``leaders`` then.
+    """
 
     def too_short(traces):
         now = traces.chains[0].times
-        return ("more" if now < times else "", now == anew, leaders)
-
-    return {"extend": 64, "too_short": too_short}
-
-
-def following_once(times, leaders):
-    """A run whose chains follow their leaders where they begin anew, and nobody later."""
-
-    def too_short(traces):
-        now = traces.chains[0].times
-        return ("more" if now < times else "", now == 1, leaders if now == 1 else [])
+        return ("more" if now < times else "", now == anew, leaders if now == anew else ())
 
     return {"extend": 64, "too_short": too_short}
 
@@ -214,7 +207,7 @@ def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total, anew):  #
 @pytest.mark.parametrize("leaders", [[0, 0, 0], [2, 2, 2], [1, 1, 2]])
 @pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 32, 8))
 def test_killed_in_any_sweep_of_chains_that_follow(folder, all_the_time, total, leaders):  # noqa: F811
-    check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | following_once(4, leaders))
+    check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | asking(4, 1, leaders))
 
 
 @pytest.mark.parametrize("leader", range(3))
@@ -261,7 +254,7 @@ def test_ctrl_c_while_they_follow(folder, all_the_time, monkeypatch, followed): 
 def test_saves_that_failed_and_then_a_kill(folder, all_the_time, monkeypatch, first, total, leaders):  # noqa: F811
     """Where one chain could not be saved none goes on being saved, so that nobody's leader is further than it was."""
     saved, sync = iter(range(1000)), os.fsync
-    how = LENGTH | {"thin": 2} | following_once(4, leaders)
+    how = LENGTH | {"thin": 2} | asking(4, 1, leaders)
 
     def full(file):
         if first <= next(saved) < first + 4:
