@@ -25,6 +25,11 @@ MANY = 13_350  # texts, of a million non-zeros
 CALLS = 10  # of an iteration, which is short beside the peer's
 
 
+def calls(quick: bool) -> int:
+    """How many iterations are timed together."""
+    return 1 if quick else CALLS
+
+
 class Stepper:
     """A run of ours, iteration by iteration: a call does the next one."""
 
@@ -45,7 +50,7 @@ def of_data(X: Any, label: str, rank: int, least: float | None, quick: bool) -> 
     vb = Stepper(nz.read(nz.gamma_nmf(X, rank)), PLAIN["vb"])
     data = sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else X.astype(np.float64)  # what the peer is fastest on
     with Peer() as peer:
-        works = [cpu_of(em, CALLS), cpu_of(vb, CALLS), peer.an_update(data, rank, 2 if quick else 5)]
+        works = [cpu_of(em, calls(quick)), cpu_of(vb, calls(quick)), peer.an_update(data, rank, 2 if quick else 5)]
         own, bayes, other = medians(works, 1 if quick else REPEATS)
     for name, seconds, must in (("EM", own, least), ("VB", bayes, None)):
         work = f"one plain {name} iteration, {label}, K={rank}"
@@ -80,7 +85,7 @@ def sweep(declare: Callable, rank: int, most: float | None, quick: bool) -> Row:
     """One Gibbs sweep; its limit in milliseconds, if that is not None."""
     X, label = nips()
     stepper = Stepper(nz.read(declare(X, rank)), "gibbs", "sample")
-    (seconds,) = medians([cpu_of(stepper, CALLS)], 1 if quick else REPEATS)
+    (seconds,) = medians([cpu_of(stepper, calls(quick))], 1 if quick else REPEATS)
     work = f"one Gibbs sweep, {declare.__name__}, {label}, K={rank}"
     cost = f"{1e3 * seconds:.1f} ms, {1e9 * seconds / X.nnz:.0f} ns per non-zero"
     return note(work, cost) if most is None else at_most(work, cost, 1e3 * seconds, most, f"{most:g} ms")
@@ -94,7 +99,7 @@ def with_exposure(quick: bool) -> Iterator[Row]:
     forms = {"an exposure per sample": of_samples, "one per feature times one per sample": (of_features, of_samples)}
     models = [nz.read(nz.gamma_nmf(X, 10, exposure=exposure)) for exposure in (None, *forms.values())]
     for name, engine, verb in (("EM", PLAIN["em"], "fit"), ("VB", PLAIN["vb"], "fit"), ("Gibbs", "gibbs", "sample")):
-        works = [cpu_of(Stepper(model, engine, verb), CALLS) for model in models]
+        works = [cpu_of(Stepper(model, engine, verb), calls(quick)) for model in models]
         plain, *exposed = medians(works, 1 if quick else REPEATS)
         for form, seconds in zip(forms, exposed, strict=True):
             work = f"one iteration or sweep of {name} with {form}, {label}, K=10"
@@ -110,7 +115,7 @@ def many_components(quick: bool) -> Iterator[Row]:
         "VB iteration": (Stepper(nz.read(nz.gamma_nmf(X, 100)), PLAIN["vb"]), 55.0),
         "Gibbs sweep": (Stepper(nz.read(nz.gamma_nmf(X, 100)), nz.Gibbs(trajectories="never"), "sample"), 200.0),
     }
-    found = medians([cpu_of(stepper, 3) for stepper, _ in runs.values()], 1 if quick else REPEATS)
+    found = medians([cpu_of(stepper, 1 if quick else 3) for stepper, _ in runs.values()], 1 if quick else REPEATS)
     for (name, (_, most)), seconds in zip(runs.items(), found, strict=True):
         work = f"one plain {name}, texts of {X.nnz:,} non-zeros, {X.shape[0]:,} x {X.shape[1]:,}, K=100, one table"
         yield at_most(work, f"{1e3 * seconds:.0f} ms", 1e3 * seconds, most, f"{most:g} ms")

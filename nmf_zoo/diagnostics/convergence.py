@@ -395,7 +395,7 @@ OF_SAMPLERS = {
     "modes": (IN_MODES, f"{ONE_MODE}; or weigh the modes: nz.weigh_modes, nz.pool (nmf-zoo modes)"),
     "modes of unknown weight": (IN_MODES, ONE_MODE),
     "near modes of unknown weight": (
-        IN_NEAR_MODES,
+        f"{IN_NEAR_MODES} Their shares are undecided.",
         "read each mode by itself, idata.sel(chain=[...]), and say that it is one of several",
     ),
     "near modes": (

@@ -224,7 +224,7 @@ def advise_on_modes(
     found = f"{_large_rhat(rhat, INVARIANTS)}: each chain has settled, but in {len(modes)} different modes"
     apart, weigh = "Drawing longer will not bring them together.", "what each weighs: nz.weigh_modes(idata, model)"
     if are_near:
-        do = f"Their bounds are near; ask {weigh}" if can_weigh else "Their bounds are near, and each may count"
+        do = f"Their bounds are near; ask {weigh}" if can_weigh else "Their bounds are near, and their shares undecided"
     else:
         do = "Start all in the best mode that a search finds: start='search'"
         do += f", or ask {weigh}" if can_weigh else ""

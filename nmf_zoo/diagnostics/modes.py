@@ -79,18 +79,20 @@ class Lack(NamedTuple):
     leaders: Sequence[int] = ()
 
 
-def what_lacks(draws: xr.Dataset, origins: Sequence[int] = (), follow: bool = True) -> Lack:
+def what_lacks(draws: xr.Dataset, origins: Sequence[int] = (), follow: bool = True, is_full: bool = False) -> Lack:
     """What is wrong with R-hat or effective draws, where more sweeps can mend it; the verdict's limits.
 
     Nothing where there are too few draws to judge, and where chains have settled in different modes, which no number of
     draws brings together; unless they have come there from one. Chains of one origin that are on their way, or have
     parted, go on from the state of one of them: one way is enough, and what each would find by itself can't be weighed.
+    They are on their way where R-hat is large, or draws are full and it is more than is asked.
 
     Parameters
     ----------
     draws : invariants, (chain, draw, ...)
     origins : of every chain the optimum that it began at; none where chains began apart
     follow : whether a chain may go on from the state of another
+    is_full : whether these are as many as are made for the sake of effective draws
     """
     if not draws.data_vars or draws.sizes["draw"] < FEW_DRAWS:
         return Lack("")
@@ -98,7 +100,7 @@ def what_lacks(draws: xr.Dataset, origins: Sequence[int] = (), follow: bool = Tr
     worst = np.max(rhats, initial=0.0, where=~np.isnan(rhats))
     if worst > RHAT_LIMIT:
         reason = f"R-hat is {worst:.3f}, {RHAT_LIMIT} at most is asked"
-        if worst <= CLEAR_RHAT:
+        if worst <= CLEAR_RHAT and not is_full:
             return Lack(reason)
         modes = modes_of_chains(draws)
         if modes is None:
@@ -110,7 +112,7 @@ def what_lacks(draws: xr.Dataset, origins: Sequence[int] = (), follow: bool = Tr
         return Lack(f"{reason}, and {why}: {LEFT_OUT}", True, _leaders(draws, origins if follow else ()))
     least = np.min(effective, initial=np.inf, where=~np.isnan(effective))
     enough = ESS_LIMIT * draws.sizes["chain"]
-    return Lack(f"{int(least)} effective draws, {enough} are asked" if least < enough else "")
+    return Lack("" if least >= enough or is_full else f"{int(least)} effective draws, {enough} are asked")
 
 
 def _have_parted(modes: list[list[int]], origins: Sequence[int]) -> bool:

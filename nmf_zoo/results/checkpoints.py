@@ -19,7 +19,7 @@ from nmf_zoo.runtime.run_fingerprint import run_facts
 from nmf_zoo.structure import Array, Factorisation
 
 # Arguments that may change from one session of a run to the next.
-FREE = {"draws", "max_iter", "extend", "extend_anew", "too_short", "on_step", "max_seconds", "cores", "executor"}
+FREE = {"draws", "max_iter", "extend", "extend_for_ess", "too_short", "on_step", "max_seconds", "cores", "executor"}
 FREE |= {"progressbar", "compiles"}
 STATES = 20  # a state holds up to ten arrays of a factor's size, and there are two while one replaces the other
 

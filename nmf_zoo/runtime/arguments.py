@@ -20,7 +20,7 @@ from nmf_zoo.runtime.engine import Engine, Registration, WholeSampler, is_large
 from nmf_zoo.structure import Array, Factorisation, Fixed
 
 IDATA_KEYS = ("log_likelihood",)
-OF_LARGE, OF_SMALL, ANEW = 4, 16, 16  # times its draws that a run goes on to by default; and where some are left out
+MOST, OF_LARGE = 16, 4  # times its draws that a run goes on to by default; and for the sake of effective draws alone
 TO_RELY_ON = 1000  # draws of a chain, below which a run is a first look that ends when it was asked to
 KEEP = ("draws", "moments")
 
@@ -69,13 +69,13 @@ def check_extend(extend: Any, cant: str, usual: int) -> int:
 
 
 def usual_extend(structure: Factorisation, draws: int, is_checked: bool) -> tuple[int, int]:
-    """How many times its ``draws`` a run may go on to by default, while all are kept, and once some are left out.
+    """How many times its ``draws`` a run may go on to by default, and for the sake of effective draws alone.
 
     1 where nobody looks whether there are enough.
     """
     if not is_checked or draws < TO_RELY_ON:
         return 1, 1
-    return OF_LARGE if is_large(structure) else OF_SMALL, ANEW
+    return MOST, OF_LARGE if is_large(structure) else MOST
 
 
 def check_starts(initvals: Any, start: Any, engine: Registration) -> None:

@@ -46,9 +46,10 @@ class SampleRun:
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
     ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
-    on to, as long as ``too_short`` of their traces says why they should, whether a chain is still on its way there, so
-    that what all drew by then is left out, and whose state each takes then, its own by default; ``extend_anew`` : how
-    many times once something was left out, if that is more; ``executor`` : where steps are made, or None
+    on to, as long as ``too_short`` of their traces, and of whether there are as many as are made for the sake of
+    effective draws, ``extend_for_ess`` times or once something was left out all, says why they should, whether a chain
+    is still on its way there, so that what all drew by then is left out, and whose state each takes then, its own by
+    default; ``executor`` : where steps are made, or None
     """
 
     draws: int
@@ -64,8 +65,8 @@ class SampleRun:
     on_step: OnStep | None = None
     max_seconds: float | None = None
     extend: int = 1
-    extend_anew: int = 1
-    too_short: Callable[[Traces], tuple[str, bool, Sequence[int]]] | None = None
+    extend_for_ess: int = 1
+    too_short: Callable[[Traces, bool], tuple[str, bool, Sequence[int]]] | None = None
     executor: Any = None
 
     @property
@@ -76,17 +77,12 @@ class SampleRun:
     @property
     def kept_statistics(self) -> int:
         """Draws of each chain whose statistics may be stored: where there are no others, more of them as it goes on."""
-        return self.kept_draws * (self.most_times if self.keep == "moments" else 1)
+        return self.kept_draws * (self.extend if self.keep == "moments" else 1)
 
     @property
     def written_times(self) -> float:
         """How often a checkpoint writes them, at most: those that are left out when chains go on stay in its rows."""
-        return float(self.most_times.bit_length())
-
-    @property
-    def most_times(self) -> int:
-        """How many times their draws chains may go on to at the most."""
-        return max(self.extend, self.extend_anew)
+        return float(self.extend.bit_length())
 
     @property
     def kept_warmup(self) -> int:
@@ -222,15 +218,16 @@ def _next_round(run: SampleRun, traces: Traces) -> _Round | None:
     ahead = _furthest(traces)
     if any(chain.times < ahead.times for chain in traces.chains):
         return ahead._replace(reason="others of this run have")  # a checkpoint had saved some and not yet all
-    if run.too_short is None or 2 * ahead.times > run.most_times:
+    if run.too_short is None or 2 * ahead.times > run.extend:
         return None
+    is_full = 2 * ahead.times > run.extend_for_ess and not ahead.is_anew
     try:
-        reason, is_on_the_way, leaders = run.too_short(traces)
+        reason, is_on_the_way, leaders = run.too_short(traces, is_full)
     except KeyboardInterrupt:  # what was asked for is there
         return None
-    keeps = not (is_on_the_way or ahead.is_anew)
-    if not reason or 2 * ahead.times > (run.extend if keeps else run.most_times):
+    if not reason:
         return None
+    keeps = not (is_on_the_way or ahead.is_anew)
     return _Round(2 * ahead.times, ahead.whole + keeps, leaders or range(len(traces.chains)), reason)
 
 
@@ -270,7 +267,7 @@ class _Chain:
 
         saved = SavedChain(part, self.result, self._chains)
         fresh = self._engine.init(problem, child(job.key, START), start)
-        self._done, self._state = saved.load(self._run.tune, self._run.draws, self._run.most_times, fresh, draw)
+        self._done, self._state = saved.load(self._run.tune, self._run.draws, self._run.extend, fresh, draw)
         self._problem, self.saved = problem, saved
         if self._done:
             job.report(self._done, "from the checkpoint", total=self._length.total)

@@ -118,9 +118,10 @@ def sample(
         too short, and so it is each time that they go on from there: the draws are then of the latter half (the
         attribute ``discarded`` says how many sweeps went before them). Those that began at one optimum then go on from
         the state of one of them (``gathered`` says after how many sweeps they last did). A run that is stopped on the
-        way has half of its draws or more. "auto" is 16; 4 of a table whose cells times components are 262,144 or more,
-        while no draws are left out; and 1 below 1,000 draws that are kept and without convergence checks. 1 with a
-        ``store``, ``data`` or ``max_seconds``, for ``"nuts"`` and ``"smc"``
+        way has half of its draws or more. "auto" is 16. Where a table's cells times components are 262,144 or more, 4
+        are enough if R-hat is 1.01 or less and no draws are left out; if it is larger and a chain on its way, they are
+        left out. 1 below 1,000 draws that are kept and without convergence checks, with a ``store``, ``data`` or
+        ``max_seconds``, for ``"nuts"`` and ``"smc"``
     progressbar : one bar per chain, on standard error
     quiet : no bars and no convergence warnings
     var_names : variables to keep; default all
@@ -222,7 +223,7 @@ def sample(
     origins: list[int] = []  # of every chain the optimum that it begins at, once a search has found them
     run = SampleRun(
         keep=keeps,
-        too_short=lambda traces: what_lacks(drawn_invariants(traces), origins, chosen.can_follow),
+        too_short=lambda traces, is_full: what_lacks(drawn_invariants(traces), origins, chosen.can_follow, is_full),
         draws=draws,
         tune=tune,
         thin=thin,
@@ -239,10 +240,10 @@ def sample(
     cant = "with max_seconds=" if max_seconds is not None else "with a store" if store is not None else ""
     cant = cant if is_ours else f"with {chosen.name}, which makes all draws at once"
     usual = usual_extend(structure, run.kept_draws, compute_convergence_checks)
-    whole, anew = (check_extend(extend, cant, times) for times in usual)
-    run = replace(run, extend=whole, extend_anew=anew)
+    most, for_ess = (check_extend(extend, cant, times) for times in usual)
+    run = replace(run, extend=most, extend_for_ess=for_ess)
     stored = (run.kept_statistics + run.kept_warmup) * chains
-    moments = (2.0 if run.most_times == 1 else 4.0) if run.keep == "moments" else 0.0  # and those of before
+    moments = (2.0 if run.extend == 1 else 4.0) if run.keep == "moments" else 0.0  # and those of before
     check_runs("chains", chains, structure, moments, "run fewer")
     check_space(structure, stored, run, store, copies=1 if is_ours else 2)
     starts = check_initvals(structure, starts_of(initvals, structure, chains), chains)

@@ -325,7 +325,7 @@ def test_what_cannot_be_saved(name, by_nuts, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("how", ["draws", "store", "moments", "smc"])
+@pytest.mark.parametrize("how", ["draws", "store", "moments", pytest.param("smc", marks=pytest.mark.engines)])
 def test_followed_cells_carry_labels(how, tmp_path):
     """Of features and samples, as the table that came in has them."""
     table = pd.DataFrame([[4, 0, 3], [0, 5, 1]], index=["sun", "rain"], columns=pd.date_range("2024-01-01", periods=3))

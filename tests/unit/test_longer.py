@@ -12,15 +12,16 @@ import pytest
 import xarray as xr
 
 import nmf_zoo as nz
-from nmf_zoo.diagnostics.modes import what_lacks
+from nmf_zoo.diagnostics.modes import Lack, what_lacks
 from nmf_zoo.errors import InputError, NmfZooWarning
-from nmf_zoo.runtime import driver
+from nmf_zoo.runtime import arguments, driver
 from nmf_zoo.runtime.checkpoint import open_checkpoint
 from nmf_zoo.runtime.driver import run_chains
 from nmf_zoo.runtime.jobs import Jobs
 from nmf_zoo.runtime.progress import Watch
 from nmf_zoo.runtime.stopping import INTERRUPTED
 from nmf_zoo.runtime.traces import MomentTraces
+from nmf_zoo.verbs import sample_and_fit
 from tests.unit.test_checkpoint import (
     Killed,
     all_the_time,  # noqa: F401
@@ -41,7 +42,7 @@ def asking(times, anew=64, leaders=()):
     Its chains follow ``leaders`` then.
     """
 
-    def too_short(traces):
+    def too_short(traces, is_full):
         now = traces.chains[0].times
         return ("more" if now < times else "", now == anew, leaders if now == anew else ())
 
@@ -79,7 +80,7 @@ def test_chains_that_were_on_their_way_keep_the_latter_half(thin, draws, times, 
 
 
 def test_no_further_than_it_may():
-    chains, _ = run_toy(toy(), **LENGTH, extend=3, too_short=lambda traces: ("more", False, ()))
+    chains, _ = run_toy(toy(), **LENGTH, extend=3, too_short=lambda *_: ("more", False, ()))
     assert sweeps_of(chains[0].draws) == list(range(5, 19, 2))
 
 
@@ -97,16 +98,9 @@ def test_chains_follow_others():
 def test_whom_chains_followed_is_known_afterwards():
     """In the last round each goes on by itself."""
     said = iter([("more", True, [0, 0, 2]), ("more", True, []), ("", False, [])])
-    chains, _ = run_toy(toy(), **LENGTH, extend=4, too_short=lambda traces: next(said))
+    chains, _ = run_toy(toy(), **LENGTH, extend=4, too_short=lambda *_: next(said))
     assert [chain.draws.stats["lp"][0] for chain in chains] == [0.0, 0.0, 2.0]
     assert [(chain.gathered, chain.discarded) for chain in chains] == [(7, [7, 14])] * 3
-
-
-@pytest.mark.parametrize(("anew", "times"), [(1, 8), (2, 8), (4, 2), (64, 2)])
-def test_further_where_draws_are_left_out(anew, times):
-    chains, _ = run_toy(toy(), **LENGTH, **asking(16, anew) | {"extend": 2, "extend_anew": 8})
-    assert {chain.times for chain in chains} == {times}
-    assert all(bool(chain.discarded) == (times == 8) for chain in chains)
 
 
 def moments(checkpoint=None, n_chains=3, engine=None, **options):
@@ -142,7 +136,7 @@ def test_moments_of_the_latter_half(times, anew, first):
 
 
 def test_ctrl_c_between_two_rounds_leaves_what_was_asked_for():
-    def interrupted(traces):
+    def interrupted(traces, is_full):
         raise KeyboardInterrupt
 
     chains, early = run_toy(toy(), **LENGTH, extend=4, too_short=interrupted)
@@ -404,6 +398,23 @@ def followed(means, walk=0.0, n=600, chains=4):
 
 
 @pytest.mark.parametrize(
+    ("for_ess", "anew", "said"), [(4, 64, [0, 0, 1]), (2, 64, [0, 1, 1]), (4, 2, [0, 0, 0]), (4, 4, [0, 0, 1])]
+)
+def test_whether_there_are_as_many_draws_as_are_made_for_their_number(for_ess, anew, said):
+    """Of draws that others replace, where some were left out, there never are."""
+    asked = []
+    going = asking(16, anew)["too_short"]
+
+    def too_short(traces, is_full):
+        asked.append(int(is_full))
+        return going(traces, is_full)
+
+    chains, _ = run_toy(toy(), **LENGTH, extend=8, extend_for_ess=for_ess, too_short=too_short)
+    assert asked == said
+    assert {chain.times for chain in chains} == {8}
+
+
+@pytest.mark.parametrize(
     ("draws", "reason"),
     [
         (followed([0.0] * 4), ""),
@@ -421,6 +432,7 @@ def test_reasons_to_go_on(draws, reason):
     found = what_lacks(draws)
     assert bool(found.reason) == bool(reason)
     assert reason in found.reason
+    assert bool(what_lacks(draws, is_full=True).reason) == ("R-hat" in reason)
 
 
 def test_a_chain_on_its_way_is_told_of():
@@ -466,6 +478,20 @@ def test_a_run_by_default_goes_on_to_what_it_says(slow, capsys):
         np.testing.assert_array_equal(found.posterior[name], draws)
     xr.testing.assert_identical(found.sample_stats, longer.sample_stats)
     assert longer.attrs["thin"] == times
+
+
+def test_a_large_table_that_has_gone_to_four_times_is_asked_what_it_lacks_once_more(slow, monkeypatch):
+    """Then R-hat alone counts, and not the number of effective draws."""
+    asked = []
+
+    def lacks(draws, origins, follow, is_full):
+        asked.append(is_full)
+        return Lack("" if len(asked) == 4 else "more")
+
+    monkeypatch.setattr(arguments, "is_large", lambda structure: True)
+    monkeypatch.setattr(sample_and_fit, "what_lacks", lacks)
+    assert nz.sample(1000, model=slow, quiet=True, **OPTIONS).attrs["thin"] == 8
+    assert asked == [False, False, True, True]
 
 
 @pytest.mark.parametrize(

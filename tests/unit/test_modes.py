@@ -10,7 +10,7 @@ import xarray as xr
 import nmf_zoo as nz
 from nmf_zoo import _compat
 from nmf_zoo.diagnostics.convergence import judge, of_sampler, verdict_on
-from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, advise_on_modes, rhat
+from nmf_zoo.diagnostics.invariants import CLEAR_RHAT, RHAT_LIMIT, advise_on_modes, rhat
 from nmf_zoo.diagnostics.modes import have_settled, modes_of_chains, what_lacks
 from nmf_zoo.errors import InputError
 from nmf_zoo.inference.registry import resolve_engine
@@ -96,6 +96,19 @@ def test_no_chain_follows_one_that_is_on_its_way_elsewhere(drift):
     found = what_lacks(draws, [0, 0, 0, 0])
     assert found.is_on_the_way
     assert found.leaders[0] != 0
+
+
+@pytest.mark.parametrize("drift", [1.0, 0.0], ids=["on its way", "settled"])
+def test_a_small_difference_counts_where_no_more_draws_can_be_added(drift):
+    """As long as they can, a chain that is a little off is outvoted by what follows."""
+    draws = xr.concat([draws_of([0.35 - drift / 2], drift=drift), draws_of([0, 0, 0], seed=1)], "chain")
+    worst = float(rhat(draws)["mean"].max())
+    assert RHAT_LIMIT < worst < CLEAR_RHAT
+    assert np.all(have_settled(draws)) == (drift == 0.0)
+    assert not what_lacks(draws, [0] * 4).is_on_the_way
+    found = what_lacks(draws, [0] * 4, is_full=True)
+    assert found.is_on_the_way == (drift > 0.0)
+    assert bool(found.leaders) == (drift > 0.0)
 
 
 def test_chains_that_agree_stay_where_they_are_while_others_go_on():
