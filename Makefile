@@ -10,6 +10,7 @@ BASE ?= HEAD
 CASES ?= 20000
 KILLS ?= 200
 BIN := $(VENV)/bin
+COMMA := ,
 # A worker that dies, by a test that hangs (tests/conftest.py) or crashes, is not begun again: its test would be too.
 # Files begin in the order of tests/conftest.py, the costliest first.
 RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
@@ -94,11 +95,11 @@ clean:
 	rm -rf .venv .venv-other build dist demo docs/notebooks docs/reference/generated *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find nmf_zoo tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One stamp per extra; pip runs again only when pyproject.toml changes. Python compiles a module that it imports, and keeps
+# One stamp per extra; pip runs again only when pyproject.toml changes, and once for `.venv/.dev,docs-ready`. Python compiles a module that it imports, and keeps
 # that: to compile all modules of all packages, of which a run imports a third, takes pip longer than all else that it does.
 $(VENV)/.%-ready: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[$*]'
-	@touch $@
+	@touch $(patsubst %,$(VENV)/.%-ready,$(subst $(COMMA), ,$*))
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
