@@ -34,7 +34,12 @@ def modes_of_chains(draws: xr.Dataset) -> list[list[int]] | None:
     `CLEAR_RHAT` in a quantity whose means differ by more than their errors: chains that seldom go elsewhere and come
     back have means with large ones, and R-hat alone would tell them apart. Those alike with a third are in one mode.
     """
-    return _alike(draws, range(draws.sizes["chain"])) if np.all(have_settled(draws)) else None
+    return _modes(draws, have_settled(draws))
+
+
+def _modes(draws: xr.Dataset, settled: np.ndarray) -> list[list[int]] | None:
+    """The same, of chains each of which is known to have settled or not."""
+    return _alike(draws, range(draws.sizes["chain"])) if np.all(settled) else None
 
 
 def _alike(draws: xr.Dataset, chains: Sequence[int]) -> list[list[int]]:
@@ -46,15 +51,15 @@ def _alike(draws: xr.Dataset, chains: Sequence[int]) -> list[list[int]]:
     return sorted(groups)
 
 
-def _leaders(draws: xr.Dataset, origins: Sequence[int]) -> list[int]:
+def _leaders(draws: xr.Dataset, settled: np.ndarray, origins: Sequence[int]) -> list[int]:
     """Of each chain the one that is nearest to all of its origin, by the worst R-hat of two; itself if these agree.
 
     Chains on their way are far from everyone, and those of the largest mode near to most.
     """
-    leaders, has_settled = list(range(len(origins))), have_settled(draws)
+    leaders = list(range(len(origins)))
     for at in set(origins):
         chains = [chain for chain, own in enumerate(origins) if own == at]
-        if np.all(has_settled[chains]) and len(_alike(draws, chains)) == 1:
+        if np.all(settled[chains]) and len(_alike(draws, chains)) == 1:
             continue
         apart = [[_worst(draws, one, other) for other in chains if other != one] for one in chains]
         for chain in chains:
@@ -102,14 +107,15 @@ def what_lacks(draws: xr.Dataset, origins: Sequence[int] = (), follow: bool = Tr
         reason = f"R-hat is {worst:.3f}, {RHAT_LIMIT} at most is asked"
         if worst <= CLEAR_RHAT and not is_full:
             return Lack(reason)
-        modes = modes_of_chains(draws)
+        settled = have_settled(draws)
+        modes = _modes(draws, settled)
         if modes is None:
             why = "a chain is still on its way"
         elif _have_parted(modes, origins):
             why = "chains that began together are in different modes"
         else:
             return Lack("" if len(modes) > 1 else reason)
-        return Lack(f"{reason}, and {why}: {LEFT_OUT}", True, _leaders(draws, origins if follow else ()))
+        return Lack(f"{reason}, and {why}: {LEFT_OUT}", True, _leaders(draws, settled, origins if follow else ()))
     least = np.min(effective, initial=np.inf, where=~np.isnan(effective))
     enough = ESS_LIMIT * draws.sizes["chain"]
     return Lack("" if least >= enough or is_full else f"{int(least)} effective draws, {enough} are asked")

@@ -29,15 +29,17 @@ def fits_to_the_end(search: xr.Dataset) -> int:
     return int(search.attrs["fits"]) - int(search.attrs.get("left", 0))
 
 
-def beginning_of(idata: Any) -> tuple[str, xr.Dataset | None]:
-    """Where chains begin that are given a result: how, and the search that found it.
+def beginning_of(idata: Any) -> tuple[dict[str, Any], xr.Dataset | None]:
+    """Where chains begin that are given a result: how, as attributes, and the search that found it.
 
-    Of a fit at its optimum; of chains where these are, so that nothing has changed since they began.
+    Of a fit at its optimum; of chains where these are, so that nothing has changed since they began, and those that had
+    gone on from others have.
     """
-    if "fit" not in _compat.group_names(idata):
-        return str(idata.attrs.get(START, EACH)), search_group(idata)
     search = search_group(idata)
-    return (OF_FIT, None) if search is None else (BY_SEARCH, search)
+    if "fit" in _compat.group_names(idata):
+        return {START: OF_FIT if search is None else BY_SEARCH}, search
+    gathered = {GATHERED: idata.attrs[GATHERED]} if GATHERED in idata.attrs else {}
+    return {START: str(idata.attrs.get(START, EACH)), **gathered}, search
 
 
 def one_mode(idata: Any) -> str:

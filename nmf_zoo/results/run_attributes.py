@@ -12,7 +12,7 @@ from nmf_zoo.structure import Factorisation
 
 MODEL, GRAPH = "model", "model_graph"
 DISCARDED = "discarded"  # sweeps between the warm-up and the draws, of chains that were still on their way
-GATHERED = "gathered"  # sweeps between the warm-up and where chains last went on from the states of others
+GATHERED = "gathered"  # sweeps between the warm-up and where chains, or those they began at, last followed others
 MOST_TEXT = 8000  # characters of an attribute on the model: files hold attributes of up to 64 kB
 EXPOSURE, MULTIPLIERS = "the exposure", "the multipliers of batches"
 BESIDE_FACTORS = {EXPOSURE: "exposure * (", MULTIPLIERS: ", multipliers="}  # by name, what the declaration says of it

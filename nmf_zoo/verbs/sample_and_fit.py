@@ -274,7 +274,7 @@ def sample(
                 groups = chain_groups(structure, traces, ending(early, saved))
         status = ending(early, saved) or "complete"
         attrs = run_attributes(chosen.name, options, entropy, time.perf_counter() - began, status)
-        attrs |= {**length, "tune": tune, **beginning, **model_attributes(structure)}
+        attrs |= {**beginning, **length, "tune": tune, **model_attributes(structure)}
         attrs[WEIGHS_MODES] = "yes" if verdict(replace(structure, imputed=None), chib.METHOD) else "no"
         attrs |= {DRAWS_ARE: PARTICLES} if isinstance(chosen, WholeSampler) and chosen.has_particles else {}
         with left_out("the share of cells inside predictive intervals"):

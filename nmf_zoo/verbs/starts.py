@@ -93,16 +93,16 @@ def _at(variable: Any, chain: int, draw: int) -> Array:
 
 def beginnings(
     initvals: Any, starts: list[dict[str, Array]], search: Search | None, engine: Registration, structure: Factorisation
-) -> tuple[dict[str, str], dict[str, xr.Dataset]]:
-    """Where the chains begin, as an attribute of the result, and the search that found a result given as ``initvals``.
+) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
+    """Where the chains begin, as attributes of the result, and the search that found a result given as ``initvals``.
 
     ``starts`` : the values of every chain. What has none is random; particles have none.
     """
     if isinstance(engine, WholeSampler) and not engine.has_starts:
         return {}, {}
     if _compat.is_result(initvals):
-        start, found = beginning_of(initvals)
-        return {START: start}, {} if found is None else {SEARCH_GROUP: found}
+        said, found = beginning_of(initvals)
+        return said, {} if found is None else {SEARCH_GROUP: found}
     return {START: BY_SEARCH if search is not None else _by_values(starts, structure)}, {}
 
 

@@ -245,6 +245,11 @@ def test_where_chains_began_is_recorded(model):
     assert began(initvals=searched) == ("search", True)
     chains = nz.sample(5, tune=0, chains=2, initvals=plain, model=model, **SHORT)
     assert began(initvals=chains) == ("fit", False)
+    assert "gathered" not in chains.attrs
+    chains.attrs["gathered"] = 2000
+    assert nz.sample(5, tune=0, chains=2, model=model, initvals=chains, **SHORT).attrs["gathered"] == 2000
+    again = nz.fit(engine="vb", max_iter=5, tol=0, model=model, initvals=chains, **SHORT)
+    assert "gathered" not in again.attrs
 
 
 def begun(start, levels=(0, 0, 0, 0)):
