@@ -52,19 +52,34 @@ def _alike(draws: xr.Dataset, chains: Sequence[int]) -> list[list[int]]:
 
 
 def _leaders(draws: xr.Dataset, settled: np.ndarray, origins: Sequence[int]) -> list[int]:
-    """Of each chain the one that is nearest to all of its origin, by the worst R-hat of two; itself if these agree.
+    """Of each chain the one of its origin to go on from; itself if these agree.
 
-    Chains on their way are far from everyone, and those of the largest mode near to most.
+    The one that has come furthest, where some are on their way: of a state that chains leave, and do not come back to
+    soon, the posterior holds less than of where they go. Of chains that have settled apart the nearest to all, by the
+    worst R-hat of two.
     """
-    leaders = list(range(len(origins)))
+    leaders, ways = list(range(len(origins))), _ways(draws)
     for at in set(origins):
         chains = [chain for chain, own in enumerate(origins) if own == at]
-        if np.all(settled[chains]) and len(_alike(draws, chains)) == 1:
+        if not np.all(settled[chains]):
+            best = int(np.argmax(ways[chains]))
+        elif len(_alike(draws, chains)) == 1:
             continue
-        apart = [[_worst(draws, one, other) for other in chains if other != one] for one in chains]
+        else:
+            apart = [[_worst(draws, one, other) for other in chains if other != one] for one in chains]
+            best = int(np.argmin(np.sum(apart, axis=1)))
         for chain in chains:
-            leaders[chain] = chains[int(np.argmin(np.sum(apart, axis=1)))]
+            leaders[chain] = chains[best]
     return leaders
+
+
+def _ways(draws: xr.Dataset) -> np.ndarray:
+    """How far each chain has come from its first quarter to its last, in deviations within it, where that is most."""
+    n = draws.sizes["draw"]
+    first, last = draws.isel(draw=slice(None, n // 4)), draws.isel(draw=slice(n - n // 4, None))
+    ways = np.abs(last.mean("draw") - first.mean("draw")) / last.std("draw").mean("chain")
+    by_chain = [_flat(ways.isel(chain=chain)) for chain in range(draws.sizes["chain"])]
+    return np.array([np.max(each, initial=0.0, where=np.isfinite(each)) for each in by_chain])
 
 
 def _worst(draws: xr.Dataset, one: int, other: int) -> float:

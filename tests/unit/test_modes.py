@@ -73,7 +73,6 @@ def test_chains_in_different_modes_go_on_where_they_came_from_one(origins, goes_
     assert ("began together are in different modes" in found.reason) == goes_on == bool(found.reason)
 
 
-@pytest.mark.parametrize("drift", [0.0, 2.5])
 @pytest.mark.parametrize(
     ("levels", "origins", "leaders"),
     [
@@ -83,19 +82,38 @@ def test_chains_in_different_modes_go_on_where_they_came_from_one(origins, goes_
     ],
     ids=["most of them", "as many", "of their own origin"],
 )
-def test_chains_go_on_from_where_most_are_that_began_with_them(levels, origins, leaders, drift):
-    found = what_lacks(draws_of(levels, drift=drift), origins).leaders
+def test_chains_that_settled_apart_go_on_from_where_most_are_that_began_with_them(levels, origins, leaders):
+    found = what_lacks(draws_of(levels), origins).leaders
     assert all(leader in among for leader, among in zip(found, leaders, strict=True))
     assert len({leader for leader, own in zip(found, origins, strict=True) if own == origins[1]}) == 1
 
 
-@pytest.mark.parametrize("drift", [10.0, 30.0, -8.0])
-def test_no_chain_follows_one_that_is_on_its_way_elsewhere(drift):
-    """Whose mean has an error so large that it differs from nobody's."""
-    draws = xr.concat([draws_of([0], drift=drift), draws_of([0, 0, 0], seed=1)], "chain")
+@pytest.mark.parametrize("level", [0.0, 9.0])
+@pytest.mark.parametrize("drift", [2.0, 10.0, -8.0])
+def test_chains_follow_the_one_that_has_come_furthest(drift, level):
+    """Wherever it is by now, and however large the error of its mean; others that move less are not followed."""
+    draws = xr.concat([draws_of([level], drift=drift), draws_of([0, 0, 0], drift=0.4 * drift, seed=1)], "chain")
     found = what_lacks(draws, [0, 0, 0, 0])
     assert found.is_on_the_way
-    assert found.leaders[0] != 0
+    assert list(found.leaders) == [0, 0, 0, 0]
+
+
+def test_one_that_left_long_ago_has_come_as_far():
+    """From where the others still are, in its first half."""
+    draws = draws_of([0, 0, 0, 0], n_draws=1000)
+    draws["mean"][2, 350:, 0] += 3.0
+    found = what_lacks(draws, [0, 0, 0, 0])
+    assert found.is_on_the_way
+    assert list(found.leaders) == [2, 2, 2, 2]
+
+
+def test_chains_follow_within_their_origin_and_those_that_agree_nobody():
+    settled = what_lacks(draws_of([0, 0, 9, 5]), [0, 0, 1, 1]).leaders
+    assert settled[:2] == [0, 1]
+    moving = xr.concat([draws_of([0, 0]), draws_of([5, 9], drift=3.0), draws_of([9], seed=1)], "chain")
+    found = what_lacks(moving, [0, 0, 1, 2, 1]).leaders
+    assert found[:2] == [0, 1]
+    assert found[2:] == [2, 3, 2]
 
 
 @pytest.mark.parametrize("drift", [1.0, 0.0], ids=["on its way", "settled"])
@@ -108,11 +126,7 @@ def test_a_small_difference_counts_where_no_more_draws_can_be_added(drift):
     assert not what_lacks(draws, [0] * 4).is_on_the_way
     found = what_lacks(draws, [0] * 4, is_full=True)
     assert found.is_on_the_way == (drift > 0.0)
-    assert bool(found.leaders) == (drift > 0.0)
-
-
-def test_chains_that_agree_stay_where_they_are_while_others_go_on():
-    assert what_lacks(draws_of([0, 0, 9, 5]), [0, 0, 1, 1]).leaders[:2] == [0, 1]
+    assert list(found.leaders) == ([0] * 4 if drift else [])
 
 
 def test_chains_of_several_temperatures_follow_nobody():
