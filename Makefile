@@ -95,8 +95,9 @@ clean:
 	rm -rf .venv .venv-other build dist demo docs/notebooks docs/reference/generated *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find nmf_zoo tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One stamp per extra; pip runs again only when pyproject.toml changes, and once for `.venv/.dev,docs-ready`. Python compiles a module that it imports, and keeps
-# that: to compile all modules of all packages, of which a run imports a third, takes pip longer than all else that it does.
+# One stamp per extra, also where pip installs several, `.venv/.dev,docs-ready`; it runs again only when pyproject.toml
+# changes. Python compiles a module that it imports, and keeps that: to compile all modules of all packages, of which a run
+# imports a third, takes pip longer than all else that it does.
 $(VENV)/.%-ready: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[$*]'
 	@touch $(patsubst %,$(VENV)/.%-ready,$(subst $(COMMA), ,$*))

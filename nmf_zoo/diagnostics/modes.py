@@ -77,7 +77,8 @@ def _ways(draws: xr.Dataset) -> np.ndarray:
     """How far each chain has come from its first quarter to its last, in deviations within it, where that is most."""
     n = draws.sizes["draw"]
     first, last = draws.isel(draw=slice(None, n // 4)), draws.isel(draw=slice(n - n // 4, None))
-    ways = np.abs(last.mean("draw") - first.mean("draw")) / last.std("draw").mean("chain")
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of what does not vary, or is huge
+        ways = np.abs(last.mean("draw") - first.mean("draw")) / last.std("draw").mean("chain")
     by_chain = [_flat(ways.isel(chain=chain)) for chain in range(draws.sizes["chain"])]
     return np.array([np.max(each, initial=0.0, where=np.isfinite(each)) for each in by_chain])
 
@@ -105,7 +106,7 @@ def what_lacks(draws: xr.Dataset, origins: Sequence[int] = (), follow: bool = Tr
     Nothing where there are too few draws to judge, and where chains have settled in different modes, which no number of
     draws brings together; unless they have come there from one. Chains of one origin that are on their way, or have
     parted, go on from the state of one of them: one way is enough, and what each would find by itself can't be weighed.
-    They are on their way where R-hat is large, or draws are full and it is more than is asked.
+    Who is on the way is asked where R-hat is large, and of full draws where it is more than the limit.
 
     Parameters
     ----------

@@ -46,10 +46,10 @@ class SampleRun:
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
     ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
-    on to, as long as ``too_short`` of their traces, and of whether there are as many as are made for the sake of
-    effective draws, ``extend_for_ess`` times or once something was left out all, says why they should, whether a chain
-    is still on its way there, so that what all drew by then is left out, and whose state each takes then, its own by
-    default; ``executor`` : where steps are made, or None
+    on to; ``extend_for_ess`` : how many times for the sake of effective draws alone, while none are left out;
+    ``too_short`` : (traces, whether there are as many) -> why chains should go on, "" if they need not, whether one is
+    still on its way, so that what all drew by then is left out, and whose state each takes then, its own by default;
+    ``executor`` : where steps are made, or None
     """
 
     draws: int

@@ -93,6 +93,7 @@ def test_chains_that_settled_apart_go_on_from_where_most_are_that_began_with_the
 def test_chains_follow_the_one_that_has_come_furthest(drift, level):
     """Wherever it is by now, and however large the error of its mean; others that move less are not followed."""
     draws = xr.concat([draws_of([level], drift=drift), draws_of([0, 0, 0], drift=0.4 * drift, seed=1)], "chain")
+    draws["mean"][:, :, 1] = 3.0  # which does not vary
     found = what_lacks(draws, [0, 0, 0, 0])
     assert found.is_on_the_way
     assert list(found.leaders) == [0, 0, 0, 0]
