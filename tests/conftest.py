@@ -32,10 +32,10 @@ OF_ENGINES = {
     "property": "extremes gibbs_properties invariances memory memory_of_blocks",
     "unit": "acceleration audio channels checkpoint checkpoint_over_blocks checkpointed_runs cli_separate "
     "compile_ahead components_in_use dispersion_law divergence draws_over_blocks driver em evidence executor "
-    "fit_blocks hmm_stream is_em is_gibbs is_stream is_vb jobs keyed_rng longer marginal mcem mcem_over_blocks measures "
-    "mode_weights modes particle_em particle_gibbs particle_stream power_propriety powers_over_blocks precision "
-    "propriety rank rank_over_blocks replicas run_one search search_over_blocks searched_ranks sharing slice_sampling "
-    "smc smc_draws stability starts stream_exposures streaming traces vb verbs_over_blocks workers",
+    "fit_blocks hmm_stream is_em is_gibbs is_stream is_vb jobs keyed_rng longer marginal mcem mcem_over_blocks "
+    "measures mode_weights modes particle_em particle_gibbs particle_stream power_propriety powers_over_blocks "
+    "precision propriety rank rank_over_blocks replicas run_one search search_over_blocks searched_ranks sharing "
+    "slice_sampling smc smc_draws stability starts stream_exposures streaming traces vb verbs_over_blocks workers",
 }
 # Files that ask what a search finds, beside those of tests/statistical: searches that say no number make all of their
 # fits there, and few elsewhere.
