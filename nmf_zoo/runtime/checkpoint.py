@@ -41,7 +41,7 @@ except ImportError:  # not on Windows: two runs at once are then not noticed
 
 EVERY = 5.0  # seconds between two saves of a chain
 SHARE = 0.01  # of a chain's time that saving its state may take
-FORMAT = 9  # of the folder, and of the steps that lead from one state to the next
+FORMAT = 10  # of the folder, and of the steps that lead from one state to the next
 RUN, LOCK = "run.json", "lock"
 ADVICE = "give another path, or delete that folder"
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from nmf_zoo.runtime.progress import KERNELS
 from nmf_zoo.runtime.run_one import Iterations, StepsOf, Sweeps, run_one
 from nmf_zoo.runtime.saving import SavedChain, SavedFit
 from nmf_zoo.runtime.stopping import BEHIND, BY_ON_STEP, EARLY, INTERRUPTED, OUT_OF_TIME, OnStep
-from nmf_zoo.runtime.traces import ChainResult, Traces
+from nmf_zoo.runtime.traces import ChainResult, Round, Traces
 from nmf_zoo.structure import Array, Factorisation
 
 Start = Mapping[str, Array]
@@ -37,6 +37,7 @@ STATUS = {
     OUT_OF_TIME: "the time was over; the solution is the last iterate: raise max_seconds if it is not near enough",
 }
 NOTHING_DONE = "stopped before the first iteration"
+ANEW = 2  # times the draws that were asked for: so long are rounds before which draws are left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class SampleRun:
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
     ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
-    on to; ``extend_for_ess`` : how many times for the sake of effective draws alone, while none are left out;
+    on to; ``extend_for_ess`` : how many times them they keep for the sake of effective draws alone;
     ``too_short`` : (traces, whether there are as many) -> why chains should go on, "" if they need not, whether one is
     still on its way, so that what all drew by then is left out, and whose state each takes then, its own by default;
     ``executor`` : where steps are made, or None
@@ -82,7 +83,7 @@ class SampleRun:
     @property
     def written_times(self) -> float:
         """How often a checkpoint writes them, at most: those that are left out when chains go on stay in its rows."""
-        return float(self.extend.bit_length())
+        return 1.0 + (self.extend - 1) / ANEW
 
     @property
     def kept_warmup(self) -> int:
@@ -154,17 +155,17 @@ def run_chains(
     ``checkpoint`` the chains go on from it, and save themselves there. ``alone`` : a structure for each chain, which
     then come one after the other, each with all cores.
 
-    Chains go on together, each time for as many sweeps again. They are then those of a longer run, bit for bit, of
-    which fewer sweeps are kept, so that there are as many draws as before: every second, or, from the time on that one
-    was still on its way, those of the latter half. Where these begin some chains may follow others.
+    Chains go on together, and keep as many draws. While none is on its way they are those of a longer run, bit for bit,
+    of which fewer sweeps are kept: for as many sweeps again, and every second. Where one is still on its way what there
+    is by then is left out, and some chains may follow others.
     """
     traces = traces or Traces(len(starts), run.kept_warmup, run.kept_draws)
     chains = [_Chain(engine, run, result, len(starts)) for result in traces.chains]
 
     def follow(chain: int, job: Job) -> None:
-        own, leader = chains[chain], chains[now.leaders[chain]]
-        if own is not leader and own.result.times < now.times:
-            own.lengthen(now)
+        own, leader = chains[chain], chains[rounds[-1].leaders[chain]]
+        if own is not leader and len(own.result.rounds) < len(rounds):
+            own.lengthen(rounds)
             own.follow(leader)
 
     def sample(chain: int, job: Job) -> str:
@@ -173,62 +174,57 @@ def run_chains(
         part, own = None if checkpoint is None else checkpoint.part(chain), chains[chain]
         if own.saved is None:
             own.begin(problems[chain if alone else 0], starts[chain], part, job)
-        own.lengthen(now)
+        own.lengthen(rounds)
         return own.finish(job)
 
     steps_of = StepsOf(engine, structure, options)
     with _jobs(run, len(starts), "chain", run.tune + run.draws, steps_of, 1 if alone else None) as jobs:
         problems = [engine.prepare(own, options, jobs.workers) for own in alone or (structure,)]
         numbers, keys = range(len(starts)), [child(key, chain) for chain in range(len(starts))]
-        now = _Round(1, 0, numbers)
+        rounds: list[Round] = []
         ends = list(jobs.run(sample, numbers, keys).values())
-        while not jobs.stop and not any(ends) and (following := _next_round(run, traces)):
-            now = following
-            jobs.lengthen(run.tune + run.draws * now.times, now.reason)
+        while not jobs.stop and not any(ends) and (reason := _why_further(run, traces, rounds)):
+            jobs.lengthen(run.tune + rounds[-1].discarded + run.draws * rounds[-1].kept, reason)
             _save_all_or_none(chains)
             jobs.run(follow, numbers, keys)
             _save_all_or_none(chains)
             ends = [] if jobs.stop else list(jobs.run(sample, numbers, keys).values())
-        now = _furthest(traces)
-        if any(chain.times < now.times for chain in traces.chains):  # stopped when some had not gone on yet
+        rounds = _furthest(traces).rounds
+        if any(len(chain.rounds) < len(rounds) for chain in traces.chains):  # stopped when some had not gone on yet
             ends.append(jobs.stop.reason)
-            jobs.run(lambda chain, job: chains[chain].lengthen(now), numbers, keys)
+            jobs.run(lambda chain, job: chains[chain].lengthen(rounds), numbers, keys)
     return traces.level(), next(filter(None, ends), "")
 
 
-class _Round(NamedTuple):
-    """How many times their draws chains go on to, and why.
-
-    ``whole`` : as of which time, from 0, they begin anew; ``leaders`` : from whose state each does then
-    """
-
-    times: int
-    whole: int
-    leaders: Sequence[int]
-    reason: str = ""
-
-    @property
-    def is_anew(self) -> bool:
-        """Whether something is left out by then."""
-        return self.times > 2**self.whole
-
-
-def _next_round(run: SampleRun, traces: Traces) -> _Round | None:
-    """None where chains need not go on, or may not."""
+def _why_further(run: SampleRun, traces: Traces, rounds: list[Round]) -> str:
+    """Why chains go on; all their ``rounds`` by then, one more at the most. "" where they need not, or may not."""
     ahead = _furthest(traces)
-    if any(chain.times < ahead.times for chain in traces.chains):
-        return ahead._replace(reason="others of this run have")  # a checkpoint had saved some and not yet all
-    if run.too_short is None or 2 * ahead.times > run.extend:
-        return None
-    is_full = 2 * ahead.times > run.extend_for_ess and not ahead.is_anew
+    rounds[:] = ahead.rounds
+    if any(len(chain.rounds) < len(rounds) for chain in traces.chains):
+        return "others of this run have"  # a checkpoint had saved some and not yet all
+    longer, anew = Round(ahead.discarded, 2 * ahead.kept, range(len(traces.chains))), _anew(run, ahead)
+    if run.too_short is None or not (_is_allowed(run, longer) or _is_allowed(run, anew)):
+        return ""
     try:
-        reason, is_on_the_way, leaders = run.too_short(traces, is_full)
+        reason, is_on_the_way, leaders = run.too_short(traces, longer.kept > run.extend_for_ess)
     except KeyboardInterrupt:  # what was asked for is there
-        return None
-    if not reason:
-        return None
-    keeps = not (is_on_the_way or ahead.is_anew)
-    return _Round(2 * ahead.times, ahead.whole + keeps, leaders or range(len(traces.chains)), reason)
+        return ""
+    following = anew._replace(leaders=leaders or longer.leaders) if is_on_the_way else longer
+    if not reason or not _is_allowed(run, following):
+        return ""
+    rounds.append(following)
+    return reason
+
+
+def _anew(run: SampleRun, ahead: ChainResult) -> Round:
+    """What there is left out, a round of one length follows; or one nearer to it, by half or twice at the most."""
+    kept = min(max(ANEW, -(-ahead.kept // 2)), 2 * ahead.kept)
+    return Round(ahead.length(run.draws), kept, ())
+
+
+def _is_allowed(run: SampleRun, to: Round) -> bool:
+    """Whether chains may be as long as that."""
+    return to.discarded + run.draws * to.kept <= run.draws * run.extend
 
 
 def _save_all_or_none(chains: Sequence[_Chain]) -> None:
@@ -238,10 +234,9 @@ def _save_all_or_none(chains: Sequence[_Chain]) -> None:
             chain.save_no_more()
 
 
-def _furthest(traces: Traces) -> _Round:
-    """Where the chain is that has gone on most often."""
-    ahead = max(traces.chains, key=lambda chain: chain.times)
-    return _Round(ahead.times, ahead.whole, ahead.leaders[-1] if ahead.leaders else range(len(traces.chains)))
+def _furthest(traces: Traces) -> ChainResult:
+    """The chain that has gone on most often."""
+    return max(traces.chains, key=lambda chain: len(chain.rounds))
 
 
 class _Chain:
@@ -272,12 +267,11 @@ class _Chain:
         if self._done:
             job.report(self._done, "from the checkpoint", total=self._length.total)
 
-    def lengthen(self, to: _Round) -> None:
-        """Make room for its draws. In a thread, where no Ctrl-C comes between two draws that move."""
-        while self.result.times < to.times:
-            stays = len(self.result.lengthened) < to.whole
-            own = self.result if self.saved is None else self.saved
-            own.lengthen(None if stays else self._length.draws, to.leaders)
+    def lengthen(self, rounds: Sequence[Round]) -> None:
+        """Make room for the draws of all rounds. In a thread, where no Ctrl-C comes between two draws that move."""
+        own = self.result if self.saved is None else self.saved
+        for each in rounds[len(self.result.rounds) :]:
+            own.lengthen(each)
 
     @property
     def is_saved(self) -> bool:
@@ -320,6 +314,7 @@ class _Chain:
             draws=self.result.length(run.draws),
             thin=run.thin * self.result.every,
             keep_warmup=run.keep_warmup,
+            discarded=self.result.discarded,
             tells_all=run.on_step is not None,
         )
 

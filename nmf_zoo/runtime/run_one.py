@@ -63,7 +63,7 @@ class Iterations:
 class Sweeps:
     """How long a sampler runs, and which sweeps are kept: every ``thin``-th of the ``draws``, from the first on.
 
-    ``done`` : sweeps of an earlier session; ``block`` : how many come at a time, when that matters; ``tells_all`` : of
+    ``discarded`` : how many of the ``draws`` come before the first that is kept, in an earlier session; ``done`` : sweeps of an earlier session; ``block`` : how many come at a time, when that matters; ``tells_all`` : of
     a block that keeps none the last one is drawn, too, for its statistics
     """
 
@@ -71,6 +71,7 @@ class Sweeps:
     draws: int
     thin: int = 1
     keep_warmup: bool = False
+    discarded: int = 0
     done: int = 0
     block: int | None = None
     tells_all: bool = False
@@ -252,7 +253,6 @@ class _Stopwatch:
 
 
 def _blocks(engine: Engine, length: Sweeps, clock: Callable[[], float]) -> Iterator[Block]:
-    if length.block is not None:
-        return equal_blocks(length.done, length.tune, length.draws, length.thin, length.keep_warmup, length.block)
-    longest = longest_block(engine)
-    return blocks(length.done, length.tune, length.draws, length.thin, length.keep_warmup, longest, clock)
+    how = (length.done, length.tune, length.draws, length.thin, length.keep_warmup)
+    ours = equal_blocks(*how, length.block) if length.block else blocks(*how, longest_block(engine), clock)
+    return (block if block.tuning else block._replace(base=block.base + length.discarded) for block in ours)

@@ -11,10 +11,11 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.runtime.checkpoint import RunFiles
 from nmf_zoo.runtime.state_io import Damaged
 from nmf_zoo.runtime.state_patterns import ArrayPattern, Each, Like
-from nmf_zoo.runtime.traces import ChainResult
+from nmf_zoo.runtime.traces import ChainResult, Round
 from nmf_zoo.structure import Array
 
-MOST_TIMES = 62  # that a chain went on, to so many sweeps that nobody can count them
+MOST = 2**62  # sweeps, which nobody can count
+ROUNDS = ("lengthened", *Round._fields)  # of a state: of each time that the chain went on
 DO = "ask for as many, or give another checkpoint"
 Draw = Callable[[Any], tuple[Mapping[str, Array], Mapping[str, Array]]]
 
@@ -34,24 +35,19 @@ class SavedChain:
         """
         each = dict.fromkeys(self._traces, int)
         of_traces = {"filled": each, "traces": dict.fromkeys(self._traces, dict)}
-        of_rounds = {"lengthened": Each(int), "discarded": Each(int), "leaders": Each(Each(int))}
+        of_rounds = dict.fromkeys(ROUNDS, Each(int)) | {"leaders": Each(Each(int))}
         pattern = {"sweeps": int, **of_traces, **of_rounds, "state": Like(fresh)}
         saved = None if self._part is None else self._part.load(pattern)
         if self._part is None or saved is None:
             return 0, fresh
         self._sweeps, self._filled = saved.tree["sweeps"], saved.tree["filled"]
-        own = ChainResult(self._chain.number, self._chain.warmup, self._chain.draws)  # as it was
-        own.lengthened, own.discarded = list(saved.tree["lengthened"]), list(saved.tree["discarded"])
-        own.leaders = [list(leaders) for leaders in saved.tree["leaders"]]
         with self._part.refused():
-            if len(own.lengthened) > MOST_TIMES or own.whole < 0:
-                raise Damaged(f"damaged: chains that went on {len(own.lengthened)} times")
-            self._check_leaders(own)
+            own = self._as_it_was(*(saved.tree[name] for name in ROUNDS))
         if self._sweeps > tune + own.length(draws):
-            drawn = self._sweeps - tune - own.length(0)
-            expected = f"at least the {-(-drawn // own.kept_times)} that the checkpoint holds"
+            drawn = self._sweeps - tune - own.discarded
+            expected = f"at least the {-(-drawn // own.kept)} that the checkpoint holds"
             raise InputError("draws", str(draws), expected, DO)
-        self._check_room(max([*own.lengthened, self._filled["draws"]]), own.times, draws, extend)
+        self._check_room(max([*own.lengthened, self._filled["draws"]]), own.kept, draws, extend)
         values, stats = draw(fresh)
         for rows in saved.rows(Each(Each(np.ndarray))):
             self._lengthen_as(own)
@@ -67,11 +63,23 @@ class SavedChain:
                 trace.restore(self._filled[name], saved.tree["traces"][name], values)
         return self._sweeps, saved.tree["state"]
 
-    def _check_leaders(self, own: ChainResult) -> None:
-        """Each time, of every chain, there is one that it followed."""
-        are_chains = all(len(each) == self._chains and set(each) <= set(range(self._chains)) for each in own.leaders)
-        if not are_chains or len(own.leaders) != len(own.discarded):
-            raise Damaged(f"damaged: {self._chains} chains that followed {own.leaders}")
+    def _as_it_was(self, lengthened: Sequence[int], *of_rounds: Sequence[Any]) -> ChainResult:
+        """The chain when it was saved, of rounds that it can have gone through."""
+        times = [len(lengthened), *map(len, of_rounds)]
+        if len(set(times)) > 1:
+            raise Damaged(f"damaged: chains that went on {' or '.join(map(str, times))} times")
+        rounds = [Round(*each) for each in zip(*of_rounds, strict=True)]
+        before = Round(0, 1, ())
+        for each in rounds:
+            is_anew = each.discarded > before.discarded
+            is_longer = each.discarded == before.discarded and each.kept == 2 * before.kept
+            if not (is_anew or is_longer) or not 1 <= each.kept <= MOST or each.discarded > MOST:
+                raise Damaged(f"damaged: chains that kept {each[:2]} sweeps after {before[:2]}")
+            if len(each.leaders) != self._chains or not set(each.leaders) <= set(range(self._chains)):
+                raise Damaged(f"damaged: {self._chains} chains that followed {each.leaders}")
+            before = each
+        chain = self._chain
+        return ChainResult(chain.number, chain.warmup, chain.draws, {}, rounds, list(lengthened))
 
     def _check_room(self, needed: int, times: int, draws: int, extend: int) -> None:
         """The trace has room for as many draws as it held at any time."""
@@ -85,15 +93,12 @@ class SavedChain:
     def _lengthen_as(self, own: ChainResult) -> None:
         """Go on as the chain did when it held so many draws."""
         chain = self._chain
-        while (place := len(chain.lengthened)) < len(own.lengthened) and chain.draws.filled == own.lengthened[place]:
-            if place < own.whole:
-                chain.lengthen(None, ())
-            else:
-                chain.lengthen(own.discarded[place - own.whole], own.leaders[place - own.whole])
+        while (place := len(chain.rounds)) < len(own.rounds) and chain.draws.filled == own.lengthened[place]:
+            chain.lengthen(own.rounds[place])
 
-    def lengthen(self, discarded: int | None, leaders: Sequence[int]) -> None:
+    def lengthen(self, to: Round) -> None:
         """Let the chain go on. All that it has drawn is saved by now, or is not going to be."""
-        self._chain.lengthen(discarded, leaders)
+        self._chain.lengthen(to)
         self._filled["draws"] = self._chain.draws.filled
         self._sweeps = -1  # nothing is saved of what it has become
 
@@ -118,7 +123,9 @@ class SavedChain:
         filled = {name: trace.filled for name, trace in self._traces.items()}
         summaries = {name: trace.state() for name, trace in self._traces.items()}
         tree = {"sweeps": sweeps, "state": state, "filled": filled, "traces": summaries}
-        tree |= {name: list(getattr(self._chain, name)) for name in ("lengthened", "discarded", "leaders")}
+        rounds = self._chain.rounds
+        tree |= {"lengthened": list(self._chain.lengthened), "leaders": [list(each.leaders) for each in rounds]}
+        tree |= {name: [getattr(each, name) for each in rounds] for name in ("discarded", "kept")}
         if self._part.save(tree, {name: gained for name, gained in rows.items() if gained}):
             self._sweeps, self._filled = sweeps, filled
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Trace:
 
     def lengthen(self) -> None:
         """Make room for as many sweeps again as there were: keep every second draw."""
-        kept = -(-self.filled // 2)
+        kept, self.before = -(-self.filled // 2), 0
         self._gather(0, 2, kept)
 
     def begin_anew(self) -> None:
@@ -157,67 +157,74 @@ def _draws_like(draw: Mapping[str, Any], n: int) -> dict[str, Like]:
     return {name: Like(np.broadcast_to(value, (n, *np.shape(value)))) for name, value in draw.items()}
 
 
+class Round(NamedTuple):
+    """What a chain goes on with: which draws it keeps from then on, and from whose state it goes on.
+
+    Attributes
+    ----------
+    discarded : sweeps after the warm-up that are left out in all; more than before where what there was is left out
+    kept : how many times the sweeps that were asked for come after these
+    leaders : of each chain of the run the one from whose state it goes on
+    """
+
+    discarded: int
+    kept: int
+    leaders: Sequence[int]
+
+
 @dataclass
 class ChainResult:
     """What sampling one chain gave, its number, and what is ``left`` of it: what its engine says at the end.
 
-    ``lengthened`` : how many draws there were each time that it went on for as many sweeps again. From a time on what
-    there was by then is left out: ``discarded``, how many sweeps after the warm-up these were, each of the last times,
-    and ``leaders``, from whose state each chain of the run went on then
+    ``rounds`` : one for each time that it went on; ``lengthened`` : how many draws there were each time
     """
 
     number: int
     warmup: Trace
     draws: Trace
     left: Mapping[str, Any] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
     lengthened: list[int] = field(default_factory=list)
-    discarded: list[int] = field(default_factory=list)
-    leaders: list[list[int]] = field(default_factory=list)
 
     @property
-    def times(self) -> int:
-        """How many times the sweeps after the warm-up that were asked for it is on its way to."""
-        return 2 ** len(self.lengthened)
+    def discarded(self) -> int:
+        """Sweeps after the warm-up that are left out."""
+        return self.rounds[-1].discarded if self.rounds else 0
 
     @property
-    def whole(self) -> int:
-        """How often what there was stayed when it went on."""
-        return len(self.lengthened) - len(self.discarded)
-
-    @property
-    def kept_times(self) -> int:
-        """How many times the sweeps that were asked for are kept: half of them, once it has begun anew."""
-        return self.times // 2 if self.discarded else self.times
+    def kept(self) -> int:
+        """How many times the sweeps that were asked for come after these."""
+        return self.rounds[-1].kept if self.rounds else 1
 
     @property
     def every(self) -> int:
         """Of the sweeps that were to be kept before it went on, every so-many-th is kept by now."""
-        return self.kept_times if self.draws.thins else 1
+        return self.kept if self.draws.thins else 1
 
     def length(self, draws: int) -> int:
         """Sweeps after the warm-up in all, where so many were asked for."""
-        return draws * self.kept_times + (self.discarded[-1] if self.discarded else 0)
+        return self.discarded + draws * self.kept
 
     @property
     def gathered(self) -> int:
         """How many sweeps after the warm-up chains last went on from the states of others; 0 if they never did."""
-        each = zip(self.discarded, self.leaders, strict=True)
-        return max((sweeps for sweeps, leaders in each if leaders != list(range(len(leaders)))), default=0)
+        followed = (each for each in self.rounds if list(each.leaders) != list(range(len(each.leaders))))
+        return max((each.discarded for each in followed), default=0)
 
-    def lengthen(self, discarded: int | None, leaders: Sequence[int]) -> None:
-        """Make room for as many sweeps again. What there is stays, or, of so many sweeps, is ``discarded``."""
+    def lengthen(self, to: Round) -> None:
+        """Make room for the sweeps of a round. What there is stays, or is left out."""
+        is_anew = to.discarded > self.discarded
+        self.rounds.append(to)
         self.lengthened.append(self.draws.filled)
-        if discarded is None:
-            self.draws.lengthen()
-        else:
-            self.discarded.append(discarded)
-            self.leaders.append(list(leaders))
+        if is_anew:
             self.draws.begin_anew()
+        else:
+            self.draws.lengthen()
 
     def go_back(self) -> None:
         """Where it was stopped soon after it had begun anew, to what there was."""
         if self.draws.go_back():
-            del self.lengthened[-1], self.discarded[-1], self.leaders[-1]
+            del self.rounds[-1], self.lengthened[-1]
 
 
 class Traces:
@@ -305,6 +312,7 @@ class MomentTrace(Trace):
 
     def lengthen(self) -> None:
         """There is room: a draw takes only its statistics."""
+        self.before, self._of_before = 0, {}
 
     def begin_anew(self) -> None:
         """The moments of before are kept beside the new ones."""

@@ -518,7 +518,7 @@ def test_folders_in_the_place_of_files(folder, kind):
 
 
 CHAIN = {"sweeps": 6, "filled": {"warmup": 2, "draws": 1}, "traces": {"warmup": {}, "draws": {}}}
-CHAIN |= {"lengthened": [], "discarded": [], "leaders": []}
+CHAIN |= {"lengthened": [], "discarded": [], "kept": [], "leaders": []}
 STATE = {"chain": 0, "sweep": 6, "u": 0.5}
 
 

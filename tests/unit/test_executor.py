@@ -137,7 +137,7 @@ def test_chains(pool, model, which, monkeypatch):
     assert_same_bits(here, there, "posterior", "sample_stats", *warmup)
     assert here.attrs["thin"] == there.attrs["thin"] == {"going on": 4}.get(which, 1 + lack.is_on_the_way)
     for name, is_said in (("discarded", lack.is_on_the_way), ("gathered", which == "following")):
-        assert here.attrs.get(name, 0) == there.attrs.get(name, 0) == 60 * is_said
+        assert here.attrs.get(name, 0) == there.attrs.get(name, 0) == 30 * is_said
 
 
 def test_sweeps_that_come_one_by_one():

@@ -1,4 +1,4 @@
-"""Chains that go on: all together, to the draws of a longer run, thinned or its latter half, whatever stops them."""
+"""Chains that go on: all together, to the draws of a longer run, thinned or its last ones, whatever stops them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nmf_zoo.runtime.driver import run_chains
 from nmf_zoo.runtime.jobs import Jobs
 from nmf_zoo.runtime.progress import Watch
 from nmf_zoo.runtime.stopping import INTERRUPTED
-from nmf_zoo.runtime.traces import MomentTraces
+from nmf_zoo.runtime.traces import MomentTraces, Round
 from nmf_zoo.verbs import sample_and_fit
 from tests.unit.test_checkpoint import (
     Killed,
@@ -36,60 +36,100 @@ from tests.unit.test_driver import KEY, run_toy, sample_run, sweeps_of, toy
 LENGTH = {"draws": 7, "tune": 4, "keep_warmup": True}
 
 
-def asking(times, anew=64, leaders=()):
-    """A run that goes on until it has so many times its draws, and is still on its way at ``anew`` times.
+def asking(rounds, anew=(), leaders=()):
+    """A run that goes on so many times, in the rounds ``anew`` (from 0) with chains that are still on their way.
 
-    Its chains follow ``leaders`` then.
+    They follow ``leaders`` then.
     """
 
     def too_short(traces, is_full):
-        now = traces.chains[0].times
-        return ("more" if now < times else "", now == anew, leaders if now == anew else ())
+        now = len(traces.chains[0].rounds)
+        return ("more" if now < rounds else "", now in anew, leaders if now in anew else ())
 
     return {"extend": 64, "too_short": too_short}
 
 
+def lengths(rounds, anew=()):
+    """(discarded, kept) then, in times the draws: a round after which draws were left out is of two times."""
+    discarded, kept = 0, 1
+    for number in range(rounds):
+        if number in anew:
+            discarded, kept = discarded + kept, {1: 2, 2: 2, 4: 2, 8: 4}[kept]
+        else:
+            kept *= 2
+    return discarded, kept
+
+
 @pytest.mark.parametrize("thin", [1, 2, 3])
 @pytest.mark.parametrize("draws", [1, 6, 7])
-@pytest.mark.parametrize("times", [1, 2, 4])
-def test_draws_are_those_of_a_longer_run_that_was_thinned(thin, draws, times):
-    length = LENGTH | {"draws": draws}
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_draws_are_those_of_a_longer_run_that_was_thinned(thin, draws, rounds):
+    length, times = LENGTH | {"draws": draws}, 2**rounds
     longer = LENGTH | {"draws": draws * times, "thin": thin * times}
     expected, _ = run_toy(toy(), **longer | {"keep_warmup": False})
-    chains, early = run_toy(toy(), **length | {"thin": thin, "keep_warmup": False}, **asking(times))
+    chains, early = run_toy(toy(), **length | {"thin": thin, "keep_warmup": False}, **asking(rounds))
     assert_same(chains, expected)
     assert not early
     assert len(sweeps_of(chains[0].draws)) == -(-draws // thin)
-    assert {chain.times for chain in chains} == {times}
+    assert {(chain.discarded, chain.kept) for chain in chains} == {(0, times)}
 
 
-@pytest.mark.parametrize(("times", "anew"), [(2, 1), (4, 1), (4, 2), (8, 2)])
+@pytest.mark.parametrize(
+    ("rounds", "anew"),
+    [(1, [0]), (2, [0]), (2, [1]), (3, [1]), (3, [0, 1, 2]), (3, [2]), (4, [3]), (5, [3, 4]), (4, [0, 2])],
+)
 @pytest.mark.parametrize("draws", [1, 6, 7])
 @pytest.mark.parametrize("thin", [1, 2])
-def test_chains_that_were_on_their_way_keep_the_latter_half(thin, draws, times, anew):
-    """Whatever they find later: what they drew by then was no posterior."""
-    longer, _ = run_toy(toy(), draws=draws * times, tune=4, thin=thin * times // 2)
-    chains, early = run_toy(toy(), draws=draws, tune=4, thin=thin, **asking(times, anew))
+def test_what_chains_on_their_way_drew_is_left_out(thin, draws, rounds, anew):
+    """From there on the run is as one whose warm-up was longer, but for what it adapts in it."""
+    discarded, kept = (draws * times for times in lengths(rounds, anew))
+    drawn, _ = run_toy(toy(), draws=discarded + kept, tune=4)
+    chains, early = run_toy(toy(), draws=draws, tune=4, thin=thin, **asking(rounds, anew))
     assert not early
-    for chain, other in zip(chains, longer, strict=True):
-        late = np.array(sweeps_of(other.draws)) > 4 + draws * times // 2
-        if late.any():  # of one draw every second may be none
-            np.testing.assert_array_equal(chain.draws.values["v"], other.draws.values["v"][late])
-            assert (chain.times, chain.discarded[-1], chain.every) == (times, draws * times // 2, times // 2)
-        assert chain.draws.filled >= 1
+    for chain, other in zip(chains, drawn, strict=True):
+        assert (chain.discarded, chain.kept * draws, chain.every) == (discarded, kept, kept // draws)
+        assert len(chain.rounds) == rounds
+        expected = other.draws.values["v"][discarded :: thin * chain.every]
+        np.testing.assert_array_equal(chain.draws.values["v"], expected)
+        assert chain.draws.filled == -(-draws // thin)
 
 
-def test_no_further_than_it_may():
-    chains, _ = run_toy(toy(), **LENGTH, extend=3, too_short=lambda *_: ("more", False, ()))
-    assert sweeps_of(chains[0].draws) == list(range(5, 19, 2))
+def test_rounds_of_chains_on_their_way_are_of_one_length():
+    """Twice the draws that were asked for; one that was longer comes down to it by halves."""
+    asked = []
+
+    def on_its_way(traces, is_full):
+        chain = traces.chains[0]
+        asked.append((chain.discarded // 7, chain.kept))
+        return "more", len(asked) > 4, ()
+
+    run_toy(toy(), **LENGTH, extend=64, too_short=on_its_way)
+    assert asked[:4] == [(0, 1), (0, 2), (0, 4), (0, 8)]
+    assert asked[4:9] == [(0, 16), (16, 8), (24, 4), (28, 2), (30, 2)]
+    assert asked[-1] == (60, 2)
+
+
+@pytest.mark.parametrize(
+    ("extend", "anew", "expected"),
+    [
+        (3, False, range(5, 19, 2)),
+        (2, True, range(5, 12)),
+        (4, True, range(12, 26, 2)),
+        (5, True, range(26, 40, 2)),
+    ],
+)
+def test_no_further_than_it_may(extend, anew, expected):
+    """What is left out counts, too: where there is no room for more the draws stay that there are."""
+    chains, _ = run_toy(toy(), **LENGTH, extend=extend, too_short=lambda *_: ("more", anew, ()))
+    assert sweeps_of(chains[0].draws) == list(expected)
 
 
 def test_chains_follow_others():
     """From the state that these had when all began anew, each by its own random numbers."""
-    chains, _ = run_toy(toy(), **LENGTH, **asking(2, 1, leaders=[0, 0, 0]))
+    chains, _ = run_toy(toy(), **LENGTH, **asking(1, [0], leaders=[0, 0, 0]))
     assert [chain.draws.stats["lp"].tolist() for chain in chains] == [[0.0] * 7] * 3
     assert [chain.warmup.stats["lp"].tolist() for chain in chains] == [[each] * 4 for each in range(3)]
-    alone, _ = run_toy(toy(), **LENGTH, **asking(2, 1))
+    alone, _ = run_toy(toy(), **LENGTH, **asking(1, [0]))
     assert [chain.gathered for chain in (*chains, *alone)] == [7] * 3 + [0] * 3
     for chain, other in zip(chains, alone, strict=True):
         np.testing.assert_array_equal(chain.draws.values["v"], other.draws.values["v"])
@@ -98,9 +138,9 @@ def test_chains_follow_others():
 def test_whom_chains_followed_is_known_afterwards():
     """In the last round each goes on by itself."""
     said = iter([("more", True, [0, 0, 2]), ("more", True, []), ("", False, [])])
-    chains, _ = run_toy(toy(), **LENGTH, extend=4, too_short=lambda *_: next(said))
+    chains, _ = run_toy(toy(), **LENGTH, extend=5, too_short=lambda *_: next(said))
     assert [chain.draws.stats["lp"][0] for chain in chains] == [0.0, 0.0, 2.0]
-    assert [(chain.gathered, chain.discarded) for chain in chains] == [(7, [7, 14])] * 3
+    assert [(chain.gathered, chain.discarded) for chain in chains] == [(7, 21)] * 3
 
 
 def moments(checkpoint=None, n_chains=3, engine=None, **options):
@@ -116,7 +156,7 @@ def moments(checkpoint=None, n_chains=3, engine=None, **options):
 
 
 def test_moments_are_those_of_more_draws():
-    chains = moments(**asking(2))
+    chains = moments(**asking(1))
     assert_same(chains, moments(draws=14))
     assert [chain.draws.added for chain in chains] == [14] * 3
     for chain, other in zip(chains, moments(draws=14), strict=True):
@@ -124,13 +164,15 @@ def test_moments_are_those_of_more_draws():
             np.testing.assert_array_equal(array, other.draws.state()[name])
 
 
-@pytest.mark.parametrize(("times", "anew", "first"), [(2, 1, 12), (4, 2, 19), (8, 1, 33)])
-def test_moments_of_the_latter_half(times, anew, first):
-    last = 4 + 7 * times
-    drawn = sweeps_of(run_toy(toy(), draws=7 * times, tune=4)[0][0].draws)
-    for chain in moments(**asking(times, anew)):
-        assert chain.draws.stats["sweep"].tolist() == [n for n in drawn if n >= first] == list(range(first, last + 1))
+@pytest.mark.parametrize(("rounds", "anew"), [(1, [0]), (2, [1]), (3, [0]), (3, [0, 1]), (4, [2])])
+def test_moments_after_what_was_left_out(rounds, anew):
+    discarded, kept = lengths(rounds, anew)
+    first, last = 4 + 7 * discarded + 1, 4 + 7 * (discarded + kept)
+    for chain in moments(**asking(rounds, anew)):
+        assert chain.draws.stats["sweep"].tolist() == list(range(first, last + 1))
+        assert chain.draws.added == last + 1 - first
         found = chain.draws.state()
+        assert not any(name.startswith("before") for name in found) or rounds - 1 in anew
         assert found["mean/v"][0, 0] == pytest.approx((first + last) / 2)
         assert found["squares/v"][0, 0] == pytest.approx(np.var(range(first, last + 1)) * (last + 1 - first))
 
@@ -153,7 +195,7 @@ def test_bars_are_as_long_as_the_chains_become():
 
 
 @pytest.mark.parametrize("keep", ["draws", "moments"])
-@pytest.mark.parametrize("new", range(7))
+@pytest.mark.parametrize("new", range(14))
 def test_a_stop_soon_after_they_began_anew_goes_back(new, keep):
     """New draws take places of those of before, of which half are there until half are new."""
     calls = iter(range(11 + new))
@@ -161,17 +203,29 @@ def test_a_stop_soon_after_they_began_anew_goes_back(new, keep):
     def stops(step):
         return next(calls, None) is None
 
-    how = LENGTH | {"keep_warmup": False} | asking(2, anew=1) | {"on_step": stops}
+    how = LENGTH | {"keep_warmup": False} | asking(1, [0]) | {"on_step": stops}
     chains = run_toy(toy(), n_chains=1, **how)[0] if keep == "draws" else moments(n_chains=1, **how)
     (chain,) = chains
-    made = new + 1  # the step that ends it is made
-    expected = range(12, 12 + made) if made >= 4 else range(5 + made, 12)
+    every = 1 if keep == "moments" else 2
+    made = len(range(0, new + 1, every))  # the step that ends it is made
+    expected = range(12, 13 + new, every) if made >= 4 else range(5 + made, 12)
     assert chain.draws.stats["sweep"].tolist() == list(expected)
-    assert (chain.times, chain.discarded) == ((2, [7]) if made >= 4 else (1, []))
+    assert (chain.kept, chain.discarded, len(chain.lengthened)) == ((2, 7, 1) if made >= 4 else (1, 0, 0))
     if keep == "moments":
         assert chain.draws.state()["mean/v"][0, 0] == pytest.approx(np.mean(expected) if made >= 4 else 8.0)
     else:
         assert sweeps_of(chain.draws) == list(expected)
+
+
+@pytest.mark.parametrize("keep", ["draws", "moments"])
+def test_a_stop_after_draws_were_kept_goes_back_to_nothing_older(keep):
+    """As many as were left out, or more, may be there of long ago."""
+    calls = iter(range(4 + 28 + 14 + 1))
+    how = LENGTH | {"keep_warmup": False} | asking(4, [2]) | {"on_step": lambda step: next(calls, None) is None}
+    (chain,) = run_toy(toy(), n_chains=1, **how)[0] if keep == "draws" else moments(n_chains=1, **how)
+    assert (chain.discarded, chain.kept) == (28, 4)
+    every = 1 if keep == "moments" else 4
+    assert chain.draws.stats["sweep"].tolist() == list(range(33, 33 + 14 + 2 * (every == 1), every))
 
 
 def test_a_stop_while_going_on_keeps_what_there_is():
@@ -180,7 +234,7 @@ def test_a_stop_while_going_on_keeps_what_there_is():
     def stops(step):
         return next(calls, None) is None
 
-    chains, early = run_toy(toy(), n_chains=2, **LENGTH, **asking(2) | {"on_step": stops})
+    chains, early = run_toy(toy(), n_chains=2, **LENGTH, **asking(1) | {"on_step": stops})
     assert early == "stopped by on_step"
     longer, _ = run_toy(toy(), n_chains=2, **LENGTH | {"draws": 14, "thin": 2})
     for chain, other in zip(chains, longer, strict=True):
@@ -192,23 +246,24 @@ def test_a_stop_while_going_on_keeps_what_there_is():
 # -- from a checkpoint -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("anew", [1, 2, 64])
+@pytest.mark.parametrize("anew", [[0], [1], [0, 1], []], ids=str)
 @pytest.mark.parametrize("total", range(1, 3 * 32, 7))
 def test_killed_in_any_sweep_of_any_chain(folder, all_the_time, total, anew):  # noqa: F811
-    check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | asking(4, anew))
+    sweeps = 4 + 7 * sum(lengths(2, anew))
+    check_killed(folder, total, 3 * sweeps, **LENGTH | {"thin": 2} | asking(2, anew))
 
 
 @pytest.mark.parametrize("leaders", [[0, 0, 0], [2, 2, 2], [1, 1, 2]])
-@pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 32, 8))
+@pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 39, 8))
 def test_killed_in_any_sweep_of_chains_that_follow(folder, all_the_time, total, leaders):  # noqa: F811
-    check_killed(folder, total, 3 * (4 + 28), **LENGTH | {"thin": 2} | asking(4, 1, leaders))
+    check_killed(folder, total, 3 * (4 + 35), **LENGTH | {"thin": 2} | asking(2, [0, 1], leaders))
 
 
 @pytest.mark.parametrize("leader", range(3))
 @pytest.mark.parametrize("followed", range(2))
 def test_killed_while_they_follow(folder, all_the_time, monkeypatch, followed, leader):  # noqa: F811
     """Those that had followed are saved, and the state that the others are to take is there."""
-    how, calls, follow = LENGTH | asking(2, 1, [leader] * 3), iter(range(followed)), driver._Chain.follow
+    how, calls, follow = LENGTH | asking(1, [0], [leader] * 3), iter(range(followed)), driver._Chain.follow
 
     def dies(chain, other):
         if next(calls, None) is None:
@@ -225,7 +280,7 @@ def test_killed_while_they_follow(folder, all_the_time, monkeypatch, followed, l
 @pytest.mark.parametrize("followed", range(3))
 def test_ctrl_c_while_they_follow(folder, all_the_time, monkeypatch, followed):  # noqa: F811
     """What has not followed yet does not go on from where it is."""
-    how, run = LENGTH | asking(2, 1, [0] * 3), Jobs.run
+    how, run = LENGTH | asking(1, [0], [0] * 3), Jobs.run
 
     def interrupted(jobs, work, numbers, keys):
         if work.__name__ != "follow":
@@ -248,7 +303,7 @@ def test_ctrl_c_while_they_follow(folder, all_the_time, monkeypatch, followed): 
 def test_saves_that_failed_and_then_a_kill(folder, all_the_time, monkeypatch, first, total, leaders):  # noqa: F811
     """Where one chain could not be saved none goes on being saved, so that nobody's leader is further than it was."""
     saved, sync = iter(range(1000)), os.fsync
-    how = LENGTH | {"thin": 2} | asking(4, 1, leaders)
+    how = LENGTH | {"thin": 2} | asking(2, [0, 1], leaders)
 
     def full(file):
         if first <= next(saved) < first + 4:
@@ -264,7 +319,7 @@ def test_saves_that_failed_and_then_a_kill(folder, all_the_time, monkeypatch, fi
 
 @pytest.mark.parametrize("total", range(3 * 11 - 1, 3 * 18, 3))
 def test_moments_of_before_are_in_the_checkpoint(folder, all_the_time, total):  # noqa: F811
-    how = asking(2, anew=1)
+    how = asking(1, [0])
     with pytest.raises(Killed):
         moments(folder, engine=toy(die_after(total)), **how)
     calls = iter([])
@@ -281,34 +336,36 @@ def test_moments_of_before_are_in_the_checkpoint(folder, all_the_time, total):  
 
 
 def test_after_the_end_the_same_call_makes_no_sweeps_and_more_draws_those_that_are_missing(folder):  # noqa: F811
-    first, _ = run_saved(toy(), folder, **LENGTH, **asking(2))
-    again, _ = run_saved(toy(lambda chain, sweep: pytest.fail("a sweep")), folder, **LENGTH, **asking(2))
+    first, _ = run_saved(toy(), folder, **LENGTH, **asking(1))
+    again, _ = run_saved(toy(lambda chain, sweep: pytest.fail("a sweep")), folder, **LENGTH, **asking(1))
     assert_same(again, first)
-    more, _ = run_saved(toy(), folder, **LENGTH | {"draws": 9}, **asking(2))
-    expected, _ = run_toy(toy(), **LENGTH | {"draws": 9}, **asking(2))
+    more, _ = run_saved(toy(), folder, **LENGTH | {"draws": 9}, **asking(1))
+    expected, _ = run_toy(toy(), **LENGTH | {"draws": 9}, **asking(1))
     assert_same(more, expected)
     with pytest.raises(InputError, match="draws: got 8; expected at least the 9 that the checkpoint holds"):
-        run_saved(toy(), folder, **LENGTH | {"draws": 8}, **asking(2))
+        run_saved(toy(), folder, **LENGTH | {"draws": 8}, **asking(1))
 
 
 def test_more_draws_of_chains_that_began_anew(folder):  # noqa: F811
     """What was left out stays so, and what was kept is kept."""
-    run_saved(toy(), folder, **LENGTH, **asking(2, anew=1))
-    (chain, *_), _ = run_saved(toy(), folder, **LENGTH | {"draws": 9}, **asking(2, anew=1))
-    assert sweeps_of(chain.draws) == list(range(12, 21))
-    assert chain.discarded == [7]
-    (chain, *_), _ = run_saved(toy(), folder, **LENGTH | {"draws": 9}, **asking(4, anew=1))
-    assert sweeps_of(chain.draws) == list(range(21, 39, 2))
-    assert chain.discarded == [7, 16]
+    run_saved(toy(), folder, **LENGTH, **asking(1, [0]))
+    (chain, *_), _ = run_saved(toy(), folder, **LENGTH | {"draws": 9}, **asking(1, [0]))
+    assert sweeps_of(chain.draws) == list(range(12, 30, 2))
+    assert (chain.discarded, chain.kept) == (7, 2)
+    (chain, *_), _ = run_saved(toy(), folder, **LENGTH | {"draws": 9}, **asking(2, [0]))
+    assert sweeps_of(chain.draws) == list(range(12, 48, 4))
+    (chain, *_), _ = run_saved(toy(), folder, **LENGTH | {"draws": 9}, **asking(3, [0, 2]))
+    assert sweeps_of(chain.draws) == list(range(48, 66, 2))
+    assert [each[:2] for each in chain.rounds] == [(7, 2), (7, 4), (43, 2)]
     with pytest.raises(InputError, match="draws: got 8; expected at least the 9 that the checkpoint holds"):
-        run_saved(toy(), folder, **LENGTH | {"draws": 8}, **asking(4))
+        run_saved(toy(), folder, **LENGTH | {"draws": 8}, **asking(3))
 
 
 def uneven(folder):  # noqa: F811
     """A checkpoint whose first chain was on its way to twice the sweeps when it was killed; no other had begun to."""
     with pytest.raises(Killed):
-        run_saved(toy(die_after(3 * 11 + 3)), folder, **LENGTH, **asking(2))
-    return run_toy(toy(), **LENGTH, **asking(2))[0]
+        run_saved(toy(die_after(3 * 11 + 3)), folder, **LENGTH, **asking(1))
+    return run_toy(toy(), **LENGTH, **asking(1))[0]
 
 
 def test_a_checkpoint_that_has_gone_further_than_the_next_call_may(folder, all_the_time):  # noqa: F811
@@ -319,10 +376,10 @@ def test_a_checkpoint_that_has_gone_further_than_the_next_call_may(folder, all_t
 
 
 def test_statistics_beside_moments_take_as_much_room_as_before(folder, all_the_time):  # noqa: F811
-    moments(checkpoint=folder, **asking(2))
+    moments(checkpoint=folder, **asking(1))
     with pytest.raises(InputError, match="extend: got 1; expected at least the 2 that the checkpoint has gone on to"):
         moments(checkpoint=folder)
-    assert_same(moments(checkpoint=folder, **asking(2)), moments(draws=14))
+    assert_same(moments(checkpoint=folder, **asking(1)), moments(draws=14))
 
 
 @pytest.mark.parametrize("at", range(14))
@@ -330,10 +387,10 @@ def test_a_stop_of_chains_that_are_not_level(folder, all_the_time, at):  # noqa:
     """All that is returned is thinned alike, whichever block it was, and a run that is cut short says so."""
     expected, calls = uneven(folder), iter(range(at))
     chains, early = run_saved(
-        toy(), folder, **LENGTH, **asking(2) | {"on_step": lambda step: next(calls, None) is None}
+        toy(), folder, **LENGTH, **asking(1) | {"on_step": lambda step: next(calls, None) is None}
     )
     assert early == "stopped by on_step"
-    assert {chain.times for chain in chains} == {2}
+    assert {chain.kept for chain in chains} == {2}
     for chain in chains:
         drawn, whole = chain.draws.values["v"], expected[chain.number].draws.values["v"]
         assert len(drawn) >= 4
@@ -341,26 +398,30 @@ def test_a_stop_of_chains_that_are_not_level(folder, all_the_time, at):  # noqa:
 
 
 @pytest.mark.parametrize(
-    ("lengthened", "discarded", "leaders", "message"),
+    ("lengthened", "rounds", "message"),
     [
-        ([5], [], [], r"went on after \[5\] draws, and rows of fewer"),
-        ([5], [7], [[0]], r"went on after \[5\] draws, and rows of fewer"),
-        ([1] * 10**4, [], [], "chains that went on 10000 times"),
-        ([], [7], [[0]], "chains that went on 0 times"),
-        ([5], [7], [], r"1 chains that followed \[\]"),
-        ([5], [7], [[1]], r"1 chains that followed \[\[1\]\]"),
-        ([5], [7], [[0, 0]], r"1 chains that followed \[\[0, 0\]\]"),
+        ([5], [(0, 2, [0])], r"went on after \[5\] draws, and rows of fewer"),
+        ([5], [(7, 2, [0])], r"went on after \[5\] draws, and rows of fewer"),
+        ([1] * 100, [(0, 2 ** (n + 1), [0]) for n in range(100)], r"kept \(0, 9223372036854775808\) sweeps after"),
+        ([5], [(2**63, 2, [0])], r"kept \(9223372036854775808, 2\) sweeps after"),
+        ([], [(7, 2, [0])], "went on 0 or 1 or 1 or 1 times"),
+        ([5], [(7, 0, [0])], r"kept \(7, 0\) sweeps after \(0, 1\)"),
+        ([5], [(0, 3, [0])], r"kept \(0, 3\) sweeps after \(0, 1\)"),
+        ([5], [(-1, 2, [0])], r"kept \(-1, 2\) sweeps after \(0, 1\)"),
+        ([5], [(7, 2, [])], r"1 chains that followed \[\]"),
+        ([5], [(7, 2, [1])], r"1 chains that followed \[1\]"),
+        ([5], [(7, 2, [0, 0])], r"1 chains that followed \[0, 0\]"),
     ],
 )
-def test_chains_that_were_made_up(folder, lengthened, discarded, leaders, message):  # noqa: F811
+def test_chains_that_were_made_up(folder, lengthened, rounds, message):  # noqa: F811
     opened = open_checkpoint(folder, {}, 1, is_seeded=True)
     tree = {"sweeps": 2, "filled": {"warmup": 0, "draws": 0}, "traces": {"warmup": {}, "draws": {}}}
     state = {"chain": 0, "sweep": 2, "u": 0.5}
-    rounds = {"lengthened": lengthened, "discarded": discarded, "leaders": leaders}
-    assert opened.part(0).save({**tree, **rounds, "state": state}, {})
+    of_rounds = {name: [each[place] for each in rounds] for place, name in enumerate(Round._fields)}
+    assert opened.part(0).save({**tree, "lengthened": lengthened, **of_rounds, "state": state}, {})
     opened.close()
     with pytest.raises(InputError, match=rf"^checkpoint: got 0.state in .*damaged: .*{message}"):
-        run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))
+        run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(1))
 
 
 @pytest.mark.parametrize("first", range(8, 32, 2))
@@ -376,11 +437,11 @@ def test_a_full_disk_as_it_goes_on_costs_no_draws(folder, all_the_time, monkeypa
     full_at = range(first, first + 4)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.warns(NmfZooWarning, match="the run goes on without"):
-        chains, _ = run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))
+        chains, _ = run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(1))
     monkeypatch.undo()
-    expected, _ = run_toy(toy(), n_chains=1, **LENGTH, **asking(2))
+    expected, _ = run_toy(toy(), n_chains=1, **LENGTH, **asking(1))
     assert_same(chains, expected)
-    again, _ = run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(2))
+    again, _ = run_saved(toy(), folder, n_chains=1, **LENGTH, **asking(1))
     assert_same(again, expected)
 
 
@@ -398,20 +459,21 @@ def followed(means, walk=0.0, n=600, chains=4):
 
 
 @pytest.mark.parametrize(
-    ("for_ess", "anew", "said"), [(4, 64, [0, 0, 1]), (2, 64, [0, 1, 1]), (4, 2, [0, 0, 0]), (4, 4, [0, 0, 1])]
+    ("for_ess", "anew", "said"),
+    [(4, [], [0, 0, 1]), (2, [], [0, 1, 1]), (4, [1], [0, 0, 0]), (4, [2], [0, 0, 1]), (2, [0], [0, 1, 1])],
 )
 def test_whether_there_are_as_many_draws_as_are_made_for_their_number(for_ess, anew, said):
-    """Of draws that others replace, where some were left out, there never are."""
+    """Of those that are kept."""
     asked = []
-    going = asking(16, anew)["too_short"]
+    going = asking(3, anew)["too_short"]
 
     def too_short(traces, is_full):
         asked.append(int(is_full))
         return going(traces, is_full)
 
-    chains, _ = run_toy(toy(), **LENGTH, extend=8, extend_for_ess=for_ess, too_short=too_short)
-    assert asked == said
-    assert {chain.times for chain in chains} == {8}
+    chains, _ = run_toy(toy(), **LENGTH, extend=9, extend_for_ess=for_ess, too_short=too_short)
+    assert asked[:3] == said
+    assert {len(chain.rounds) for chain in chains} == {3}
 
 
 @pytest.mark.parametrize(
