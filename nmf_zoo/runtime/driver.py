@@ -22,7 +22,7 @@ from nmf_zoo.runtime.progress import KERNELS
 from nmf_zoo.runtime.run_one import Iterations, StepsOf, Sweeps, run_one
 from nmf_zoo.runtime.saving import SavedChain, SavedFit
 from nmf_zoo.runtime.stopping import BEHIND, BY_ON_STEP, EARLY, INTERRUPTED, OUT_OF_TIME, OnStep
-from nmf_zoo.runtime.traces import ChainResult, Round, Traces
+from nmf_zoo.runtime.traces import ChainResult, ChainRound, Traces
 from nmf_zoo.structure import Array, Factorisation
 
 Start = Mapping[str, Array]
@@ -37,7 +37,7 @@ STATUS = {
     OUT_OF_TIME: "the time was over; the solution is the last iterate: raise max_seconds if it is not near enough",
 }
 NOTHING_DONE = "stopped before the first iteration"
-ANEW = 2  # times the draws that were asked for: so long are rounds before which draws are left out
+ANEW = 2  # times the draws that were asked for: so long are rounds before which draws are left out, if they may be
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class SampleRun:
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
     ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
-    on to; ``extend_for_ess`` : how many times them they keep for the sake of effective draws alone;
+    on to; ``extend_for_ess`` : how many times these they keep for the sake of effective draws alone;
     ``too_short`` : (traces, whether there are as many) -> why chains should go on, "" if they need not, whether one is
     still on its way, so that what all drew by then is left out, and whose state each takes then, its own by default;
     ``executor`` : where steps are made, or None
@@ -83,7 +83,12 @@ class SampleRun:
     @property
     def written_times(self) -> float:
         """How often a checkpoint writes them, at most: those that are left out when chains go on stay in its rows."""
-        return 1.0 + (self.extend - 1) / ANEW
+        return 1.0 + (self.extend - 1) / self.anew
+
+    @property
+    def anew(self) -> int:
+        """How many times the ``draws`` chains go on for where others are left out."""
+        return min(ANEW, max(self.extend - 1, 1))
 
     @property
     def kept_warmup(self) -> int:
@@ -181,9 +186,12 @@ def run_chains(
     with _jobs(run, len(starts), "chain", run.tune + run.draws, steps_of, 1 if alone else None) as jobs:
         problems = [engine.prepare(own, options, jobs.workers) for own in alone or (structure,)]
         numbers, keys = range(len(starts)), [child(key, chain) for chain in range(len(starts))]
-        rounds: list[Round] = []
+        rounds: list[ChainRound] = []
         ends = list(jobs.run(sample, numbers, keys).values())
-        while not jobs.stop and not any(ends) and (reason := _why_further(run, traces, rounds)):
+        while not jobs.stop and not any(ends):
+            reason, rounds = _further(run, traces)
+            if not reason:
+                break
             jobs.lengthen(run.tune + rounds[-1].discarded + run.draws * rounds[-1].kept, reason)
             _save_all_or_none(chains)
             jobs.run(follow, numbers, keys)
@@ -196,33 +204,30 @@ def run_chains(
     return traces.level(), next(filter(None, ends), "")
 
 
-def _why_further(run: SampleRun, traces: Traces, rounds: list[Round]) -> str:
-    """Why chains go on; all their ``rounds`` by then, one more at the most. "" where they need not, or may not."""
+def _further(run: SampleRun, traces: Traces) -> tuple[str, list[ChainRound]]:
+    """Why chains go on, "" where they need not, or may not; and all their rounds by then, one more at the most."""
     ahead = _furthest(traces)
-    rounds[:] = ahead.rounds
-    if any(len(chain.rounds) < len(rounds) for chain in traces.chains):
-        return "others of this run have"  # a checkpoint had saved some and not yet all
-    longer, anew = Round(ahead.discarded, 2 * ahead.kept, range(len(traces.chains))), _anew(run, ahead)
+    if any(len(chain.rounds) < len(ahead.rounds) for chain in traces.chains):
+        return "others of this run have", list(ahead.rounds)  # a checkpoint had saved some and not yet all
+    numbers = range(len(traces.chains))
+    longer, anew = ChainRound(ahead.discarded, 2 * ahead.kept, numbers), _anew(run, ahead)
     if run.too_short is None or not (_is_allowed(run, longer) or _is_allowed(run, anew)):
-        return ""
+        return "", []
     try:
         reason, is_on_the_way, leaders = run.too_short(traces, longer.kept > run.extend_for_ess)
     except KeyboardInterrupt:  # what was asked for is there
-        return ""
-    following = anew._replace(leaders=leaders or longer.leaders) if is_on_the_way else longer
-    if not reason or not _is_allowed(run, following):
-        return ""
-    rounds.append(following)
-    return reason
+        return "", []
+    following = anew._replace(leaders=leaders or numbers) if is_on_the_way else longer
+    return (reason if _is_allowed(run, following) else ""), [*ahead.rounds, following]
 
 
-def _anew(run: SampleRun, ahead: ChainResult) -> Round:
-    """What there is left out, a round of one length follows; or one nearer to it, by half or twice at the most."""
-    kept = min(max(ANEW, -(-ahead.kept // 2)), 2 * ahead.kept)
-    return Round(ahead.length(run.draws), kept, ())
+def _anew(run: SampleRun, ahead: ChainResult) -> ChainRound:
+    """A round of one length, before which all is left out; or one nearer to that length, by half or twice at the most."""
+    kept = min(max(run.anew, -(-ahead.kept // 2)), 2 * ahead.kept)
+    return ChainRound(ahead.length(run.draws), kept, ())
 
 
-def _is_allowed(run: SampleRun, to: Round) -> bool:
+def _is_allowed(run: SampleRun, to: ChainRound) -> bool:
     """Whether chains may be as long as that."""
     return to.discarded + run.draws * to.kept <= run.draws * run.extend
 
@@ -267,7 +272,7 @@ class _Chain:
         if self._done:
             job.report(self._done, "from the checkpoint", total=self._length.total)
 
-    def lengthen(self, rounds: Sequence[Round]) -> None:
+    def lengthen(self, rounds: Sequence[ChainRound]) -> None:
         """Make room for the draws of all rounds. In a thread, where no Ctrl-C comes between two draws that move."""
         own = self.result if self.saved is None else self.saved
         for each in rounds[len(self.result.rounds) :]:

@@ -63,8 +63,9 @@ class Iterations:
 class Sweeps:
     """How long a sampler runs, and which sweeps are kept: every ``thin``-th of the ``draws``, from the first on.
 
-    ``discarded`` : how many of the ``draws`` come before the first that is kept, in an earlier session; ``done`` : sweeps of an earlier session; ``block`` : how many come at a time, when that matters; ``tells_all`` : of
-    a block that keeps none the last one is drawn, too, for its statistics
+    ``discarded`` : how many of the ``draws`` come before the first that may be kept, all of them ``done``; ``done`` :
+    sweeps of an earlier session; ``block`` : how many come at a time, when that matters; ``tells_all`` : of a block
+    that keeps none the last one is drawn, too, for its statistics
     """
 
     tune: int

@@ -11,11 +11,11 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.runtime.checkpoint import RunFiles
 from nmf_zoo.runtime.state_io import Damaged
 from nmf_zoo.runtime.state_patterns import ArrayPattern, Each, Like
-from nmf_zoo.runtime.traces import ChainResult, Round
+from nmf_zoo.runtime.traces import ChainResult, ChainRound
 from nmf_zoo.structure import Array
 
 MOST = 2**62  # sweeps, which nobody can count
-ROUNDS = ("lengthened", *Round._fields)  # of a state: of each time that the chain went on
+ROUNDS = ("lengthened", *ChainRound._fields)  # of a state: of each time that the chain went on
 DO = "ask for as many, or give another checkpoint"
 Draw = Callable[[Any], tuple[Mapping[str, Array], Mapping[str, Array]]]
 
@@ -68,8 +68,8 @@ class SavedChain:
         times = [len(lengthened), *map(len, of_rounds)]
         if len(set(times)) > 1:
             raise Damaged(f"damaged: chains that went on {' or '.join(map(str, times))} times")
-        rounds = [Round(*each) for each in zip(*of_rounds, strict=True)]
-        before = Round(0, 1, ())
+        rounds = [ChainRound(*each) for each in zip(*of_rounds, strict=True)]
+        before = ChainRound(0, 1, ())
         for each in rounds:
             is_anew = each.discarded > before.discarded
             is_longer = each.discarded == before.discarded and each.kept == 2 * before.kept
@@ -96,7 +96,7 @@ class SavedChain:
         while (place := len(chain.rounds)) < len(own.rounds) and chain.draws.filled == own.lengthened[place]:
             chain.lengthen(own.rounds[place])
 
-    def lengthen(self, to: Round) -> None:
+    def lengthen(self, to: ChainRound) -> None:
         """Let the chain go on. All that it has drawn is saved by now, or is not going to be."""
         self._chain.lengthen(to)
         self._filled["draws"] = self._chain.draws.filled

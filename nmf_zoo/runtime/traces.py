@@ -157,7 +157,7 @@ def _draws_like(draw: Mapping[str, Any], n: int) -> dict[str, Like]:
     return {name: Like(np.broadcast_to(value, (n, *np.shape(value)))) for name, value in draw.items()}
 
 
-class Round(NamedTuple):
+class ChainRound(NamedTuple):
     """What a chain goes on with: which draws it keeps from then on, and from whose state it goes on.
 
     Attributes
@@ -183,7 +183,7 @@ class ChainResult:
     warmup: Trace
     draws: Trace
     left: Mapping[str, Any] = field(default_factory=dict)
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[ChainRound] = field(default_factory=list)
     lengthened: list[int] = field(default_factory=list)
 
     @property
@@ -211,7 +211,7 @@ class ChainResult:
         followed = (each for each in self.rounds if list(each.leaders) != list(range(len(each.leaders))))
         return max((each.discarded for each in followed), default=0)
 
-    def lengthen(self, to: Round) -> None:
+    def lengthen(self, to: ChainRound) -> None:
         """Make room for the sweeps of a round. What there is stays, or is left out."""
         is_anew = to.discarded > self.discarded
         self.rounds.append(to)

@@ -109,19 +109,20 @@ def sample(
     cores : threads in all; default every core. Draws do not depend on it
     random_seed : integer, sequence of integers or NumPy Generator; None for a new one, which the attributes record
     thin : keep every ``thin``-th of the ``draws``; not for ``"smc"``
-    extend : how many times the ``draws`` the chains may go on to, doubling, while R-hat of lp or of a followed cell of
-        W H is above 1.01 or one has fewer than 100 effective draws per chain; but not where chains have settled in
-        different modes, unless they began at one optimum. As many draws are kept: with twice the sweeps every second.
-        They are those of ``draws=2000, thin=2, extend=1`` where 1000 and 1 were asked for, bit for bit, and the
-        attributes say so; with ``keep="moments"`` those of more draws. Where R-hat is above 1.05 and a chain is still
-        on its way, or such chains are in different modes, what all drew by then is left out, too, as warm-up that was
-        too short, and so it is each time that they go on from there: the draws are then of the latter half (the
-        attribute ``discarded`` says how many sweeps went before them). Those that began at one optimum then go on from
-        the state of one of them (``gathered`` says after how many sweeps they last did). A run that is stopped on the
-        way has half of its draws or more. "auto" is 16. Where a table's cells times components are 262,144 or more, 4
-        are enough if R-hat is 1.01 or less and no draws are left out; if it is larger and a chain on its way, they are
-        left out. 1 below 1,000 draws that are kept and without convergence checks, with a ``store``, ``data`` or
-        ``max_seconds``, for ``"nuts"`` and ``"smc"``
+    extend : how many times the ``draws`` the chains may go on to while R-hat of lp or of a followed cell of W H is
+        above 1.01 or one has fewer than 100 effective draws per chain; but not where chains have settled in different
+        modes, unless they began at one optimum. Their sweeps double, and as many draws are kept: of twice the sweeps
+        every second. They are those of ``draws=2000, thin=2, extend=1`` where 1000 and 1 were asked for, bit for bit,
+        and the attributes say so; with ``keep="moments"`` those of more draws. Where R-hat is above 1.05 and a chain is
+        still on its way, or such chains are in different modes, what all drew by then is left out instead, as warm-up
+        that was too short, and so it is as often as that is so: each time the draws are those of the next ``2 * draws``
+        sweeps, and the attribute ``discarded`` says how many went before them, which count, too. Chains that began at
+        one optimum then go on from the state of one of them (``gathered`` says after how many sweeps they last did). A
+        run that is stopped on the way has half of its draws or more. "auto" is 16. Where a table's cells times
+        components are 262,144 or more no more than 4 times the ``draws`` are kept for the sake of effective draws; if
+        they are and R-hat is larger than 1.01 and a chain on its way, they are left out. 1 below 1,000 draws that are
+        kept and without convergence checks, with a ``store``, ``data`` or ``max_seconds``, for ``"nuts"`` and
+        ``"smc"``
     progressbar : one bar per chain, on standard error
     quiet : no bars and no convergence warnings
     var_names : variables to keep; default all

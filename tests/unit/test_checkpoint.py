@@ -482,14 +482,14 @@ def test_what_is_no_file(tmp_path, name, kind):
         "[]",
         "5",
         "[" * 10**5,
-        '{"format": 9}',
-        '{"format": 9, "entropy": {"a": 1}, "facts": {}}',
-        '{"format": 9, "entropy": [], "facts": {}}',
-        '{"format": 9, "entropy": -1, "facts": {}}',
-        '{"format": 9, "entropy": true, "facts": {}}',
-        '{"format": 9, "entropy": 1, "facts": {"tune": 5}}',
-        '{"format": 9, "entropy": 1, "facts": [["tune", "5"]]}',
-        '{"format": 9, "entropy": 1' + "0" * 5000 + "}",
+        '{"format": 10}',
+        '{"format": 10, "entropy": {"a": 1}, "facts": {}}',
+        '{"format": 10, "entropy": [], "facts": {}}',
+        '{"format": 10, "entropy": -1, "facts": {}}',
+        '{"format": 10, "entropy": true, "facts": {}}',
+        '{"format": 10, "entropy": 1, "facts": {"tune": 5}}',
+        '{"format": 10, "entropy": 1, "facts": [["tune", "5"]]}',
+        '{"format": 10, "entropy": 1' + "0" * 5000 + "}",
     ],
 )
 def test_run_json_that_was_made_up(folder, text):
@@ -502,8 +502,8 @@ def test_run_json_that_was_made_up(folder, text):
 
 def test_a_checkpoint_of_the_format_before(folder):
     folder.mkdir()
-    (folder / "run.json").write_text('{"format": 8, "entropy": 1, "facts": {"random_seed": "1"}}')
-    with pytest.raises(InputError, match=r"which another version of nmf_zoo wrote; expected one of format 9; use"):
+    (folder / "run.json").write_text('{"format": 9, "entropy": 1, "facts": {"random_seed": "1"}}')
+    with pytest.raises(InputError, match=r"which another version of nmf_zoo wrote; expected one of format 10; use"):
         open_checkpoint(folder, {}, 1, is_seeded=True)
 
 

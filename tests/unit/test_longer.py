@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import warnings
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -20,7 +21,7 @@ from nmf_zoo.runtime.driver import run_chains
 from nmf_zoo.runtime.jobs import Jobs
 from nmf_zoo.runtime.progress import Watch
 from nmf_zoo.runtime.stopping import INTERRUPTED
-from nmf_zoo.runtime.traces import MomentTraces, Round
+from nmf_zoo.runtime.traces import ChainRound, MomentTraces
 from nmf_zoo.verbs import sample_and_fit
 from tests.unit.test_checkpoint import (
     Killed,
@@ -113,7 +114,8 @@ def test_rounds_of_chains_on_their_way_are_of_one_length():
     ("extend", "anew", "expected"),
     [
         (3, False, range(5, 19, 2)),
-        (2, True, range(5, 12)),
+        (1, True, range(5, 12)),
+        (2, True, range(12, 19)),
         (4, True, range(12, 26, 2)),
         (5, True, range(26, 40, 2)),
     ],
@@ -335,6 +337,17 @@ def test_moments_of_before_are_in_the_checkpoint(folder, all_the_time, total):  
             np.testing.assert_array_equal(array, other.draws.state()[name])
 
 
+@pytest.mark.parametrize("extend", [2, 3, 16])
+@pytest.mark.parametrize("anew", [range(9), [0, 2, 4, 5, 6], [3], []], ids=str)
+def test_a_checkpoint_holds_no_more_draws_than_room_was_asked_for(folder, all_the_time, anew, extend):  # noqa: F811
+    how = LENGTH | {"draws": 16, "keep_warmup": False} | asking(9, anew) | {"extend": extend}
+    run_saved(toy(), folder, n_chains=1, **how)
+    opened = open_checkpoint(folder, {}, 1, is_seeded=True)
+    written = sum(len(rows["draws"]["stats/lp"]) for rows in opened.part(0).load().rows(Any))
+    opened.close()
+    assert 16 < written <= 16 * sample_run(**how).written_times
+
+
 def test_after_the_end_the_same_call_makes_no_sweeps_and_more_draws_those_that_are_missing(folder):  # noqa: F811
     first, _ = run_saved(toy(), folder, **LENGTH, **asking(1))
     again, _ = run_saved(toy(lambda chain, sweep: pytest.fail("a sweep")), folder, **LENGTH, **asking(1))
@@ -417,7 +430,7 @@ def test_chains_that_were_made_up(folder, lengthened, rounds, message):  # noqa:
     opened = open_checkpoint(folder, {}, 1, is_seeded=True)
     tree = {"sweeps": 2, "filled": {"warmup": 0, "draws": 0}, "traces": {"warmup": {}, "draws": {}}}
     state = {"chain": 0, "sweep": 2, "u": 0.5}
-    of_rounds = {name: [each[place] for each in rounds] for place, name in enumerate(Round._fields)}
+    of_rounds = {name: [each[place] for each in rounds] for place, name in enumerate(ChainRound._fields)}
     assert opened.part(0).save({**tree, "lengthened": lengthened, **of_rounds, "state": state}, {})
     opened.close()
     with pytest.raises(InputError, match=rf"^checkpoint: got 0.state in .*damaged: .*{message}"):
