@@ -44,7 +44,7 @@ from nmf_zoo.diagnostics.invariants import (
 from nmf_zoo.diagnostics.modes import modes_of_chains
 from nmf_zoo.errors import InputError, warn_caller
 from nmf_zoo.options import names_checked
-from nmf_zoo.results.beginnings import began_at_several, one_mode, search_group
+from nmf_zoo.results.beginnings import began_at_several, one_mode, search_group, when_gathered
 from nmf_zoo.results.component_order import (
     FEWEST,
     GROUP,
@@ -284,6 +284,8 @@ def judge(idata: Any, weights: str, activations: str) -> Convergence:
         mode = ""  # they began at several optima, which are one mode only where the chains agree
     if mode and (of_invariants is None or of_invariants.is_warning):
         of_sampler.append(Advice(f"All chains began in {mode}.", False, "start"))
+    elif not mode and (gathered := when_gathered(idata)):
+        of_sampler.append(Advice(f"A{gathered[1:]} that began where they did.", False, "start"))
     components = judge_components(idata, weights, activations)
     of_components = None
     if components is not None:

@@ -50,10 +50,15 @@ def one_mode(idata: Any) -> str:
     elif start in (OF_FIT, ONE):
         given = "fit" if start == OF_FIT else "one start"
         mode = f"the mode of the {given} that they were given, which says nothing of other modes"
+    return "; ".join(filter(None, (mode, when_gathered(idata)))) if mode else ""
+
+
+def when_gathered(idata: Any) -> str:
+    """After how many sweeps chains went on from the state of others; "" where none did."""
     gathered = int(idata.attrs.get(GATHERED, 0))
-    if not (mode and gathered):
-        return mode
-    return f"{mode}; after {gathered:,} sweeps, when they did not agree, chains took up the state of another"
+    return (
+        f"after {gathered:,} sweeps, when they did not agree, chains took up the state of another" if gathered else ""
+    )
 
 
 def began_at_several(idata: Any) -> bool:

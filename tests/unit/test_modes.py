@@ -324,6 +324,20 @@ def test_optima_that_are_one_mode():
     assert apart.do.startswith("weigh the modes")
 
 
+def test_that_chains_followed_others_is_said_of_several_modes_too():
+    """In each of two near optima of their own."""
+    found = {"objective": ("optimum", [-3.0, -3.5]), "found": ("optimum", [5, 2])}
+    group = xr.Dataset({**found, "optimum_of_chain": ("chain", [0, 1, 0, 1])}, attrs={"fits": 7, "near": 2})
+    apart = _compat.with_groups(begun("search", [0, 9, 0, 9]), {"search": group})
+    said = "After 7,000 sweeps, when they did not agree, chains took up the state of another that began where they did."
+    assert said not in [one.text for one in judge(apart, "W", "H").advice]
+    apart.attrs["gathered"] = 7000
+    assert said in [one.text for one in judge(apart, "W", "H").advice]
+    weighed = weighed_as(["decided", "decided"], [0.73, 0.27])
+    weighed.attrs["gathered"] = 7000
+    assert said in [one.text for one in judge(weighed, "W", "H").advice]
+
+
 def test_chains_that_began_together_and_disagree():
     """Still on their way: longer helps, and where they began is said."""
     idata = _compat.inference_data({"sample_stats": draws_of([0, 9], drift=2.0)}, {"draws": 400, "start": "fit"})
