@@ -222,7 +222,7 @@ def _further(run: SampleRun, traces: Traces) -> tuple[str, list[ChainRound]]:
 
 
 def _anew(run: SampleRun, ahead: ChainResult) -> ChainRound:
-    """A round of one length, before which all is left out; or one nearer to that length, by half or twice at the most."""
+    """A round of one length, before which all is left out, or one nearer to that length by half or twice."""
     kept = min(max(run.anew, -(-ahead.kept // 2)), 2 * ahead.kept)
     return ChainRound(ahead.length(run.draws), kept, ())
 
