@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from nmf_zoo.errors import InputError
 from nmf_zoo.kernels.random.keyed_rng import child
-from nmf_zoo.runtime.checkpoint import Checkpoint, RunFiles
+from nmf_zoo.runtime.checkpoint import ADVICE, Checkpoint, RunFiles
 from nmf_zoo.runtime.engine import DRAW, START, Engine
 from nmf_zoo.runtime.jobs import Job, Jobs
 from nmf_zoo.runtime.progress import KERNELS
@@ -167,6 +168,12 @@ def run_chains(
     traces = traces or Traces(len(starts), run.kept_warmup, run.kept_draws)
     chains = [_Chain(engine, run, result, len(starts)) for result in traces.chains]
 
+    def begin(chain: int, job: Job) -> _Chain:
+        part, own = None if checkpoint is None else checkpoint.part(chain), chains[chain]
+        if own.saved is None:
+            own.begin(problems[chain if alone else 0], starts[chain], part, job)
+        return own
+
     def follow(chain: int, job: Job) -> None:
         own, leader = chains[chain], chains[rounds[-1].leaders[chain]]
         if own is not leader and len(own.result.rounds) < len(rounds):
@@ -176,45 +183,58 @@ def run_chains(
     def sample(chain: int, job: Job) -> str:
         if alone and job.is_stopped():
             return job.is_stopped()
-        part, own = None if checkpoint is None else checkpoint.part(chain), chains[chain]
-        if own.saved is None:
-            own.begin(problems[chain if alone else 0], starts[chain], part, job)
-        own.lengthen(rounds)
+        own = begin(chain, job)
+        if not job.is_stopped():  # else it may not have followed another
+            own.lengthen(rounds)
         return own.finish(job)
+
+    def go_on(reason: str) -> list[str]:
+        if reason:
+            jobs.lengthen(run.tune + rounds[-1].discarded + run.draws * rounds[-1].kept, reason)
+            _save_all_or_none(chains)
+            jobs.run(follow, numbers, keys)
+            _save_all_or_none(chains)
+        return list(jobs.run(sample, numbers, keys).values())
 
     steps_of = StepsOf(engine, structure, options)
     with _jobs(run, len(starts), "chain", run.tune + run.draws, steps_of, 1 if alone else None) as jobs:
         problems = [engine.prepare(own, options, jobs.workers) for own in alone or (structure,)]
         numbers, keys = range(len(starts)), [child(key, chain) for chain in range(len(starts))]
-        rounds: list[ChainRound] = []
-        ends = list(jobs.run(sample, numbers, keys).values())
+        if checkpoint is not None and not alone:
+            jobs.run(begin, numbers, keys)  # of some it may hold a round that others have not begun
+        rounds = traces.furthest.rounds
+        _check_level(run, chains, rounds)
+        ends = go_on("" if traces.is_level else "others of this run have")
         while not jobs.stop and not any(ends):
             reason, rounds = _further(run, traces)
             if not reason:
                 break
-            jobs.lengthen(run.tune + rounds[-1].discarded + run.draws * rounds[-1].kept, reason)
-            _save_all_or_none(chains)
-            jobs.run(follow, numbers, keys)
-            _save_all_or_none(chains)
-            ends = [] if jobs.stop else list(jobs.run(sample, numbers, keys).values())
-        rounds = _furthest(traces).rounds
-        if any(len(chain.rounds) < len(rounds) for chain in traces.chains):  # stopped when some had not gone on yet
+            ends = go_on(reason)
+        rounds = traces.furthest.rounds
+        if not traces.is_level:  # stopped when some had not gone on yet
             ends.append(jobs.stop.reason)
             jobs.run(lambda chain, job: chains[chain].lengthen(rounds), numbers, keys)
     return traces.level(), next(filter(None, ends), "")
 
 
+def _check_level(run: SampleRun, chains: Sequence[_Chain], rounds: Sequence[ChainRound]) -> None:
+    """What a checkpoint holds of chains is of one moment: some may be about to begin the round that others have."""
+    for number, chain in enumerate(chains):
+        lacking = rounds[len(chain.result.rounds) :]
+        if len(lacking) > 1 or any(chain.done < run.tune + each.discarded for each in lacking):
+            got = f"chain {number} after {chain.done} sweeps, and others that have gone on from later ones"
+            raise InputError("checkpoint", got, "what this run wrote", ADVICE)
+
+
 def _further(run: SampleRun, traces: Traces) -> tuple[str, list[ChainRound]]:
-    """Why chains go on, "" where they need not, or may not; and all their rounds by then, one more at the most."""
-    ahead = _furthest(traces)
-    if any(len(chain.rounds) < len(ahead.rounds) for chain in traces.chains):
-        return "others of this run have", list(ahead.rounds)  # a checkpoint had saved some and not yet all
-    numbers = range(len(traces.chains))
+    """Why chains go on, "" where they need not, or may not; and all their rounds by then, one more."""
+    ahead, numbers = traces.furthest, range(len(traces.chains))
     longer, anew = ChainRound(ahead.discarded, 2 * ahead.kept, numbers), _anew(run, ahead)
     if run.too_short is None or not (_is_allowed(run, longer) or _is_allowed(run, anew)):
         return "", []
     try:
-        reason, is_on_the_way, leaders = run.too_short(traces, longer.kept > run.extend_for_ess)
+        is_full = longer.kept > run.extend_for_ess or not _is_allowed(run, longer)
+        reason, is_on_the_way, leaders = run.too_short(traces, is_full)
     except KeyboardInterrupt:  # what was asked for is there
         return "", []
     following = anew._replace(leaders=leaders or numbers) if is_on_the_way else longer
@@ -222,9 +242,8 @@ def _further(run: SampleRun, traces: Traces) -> tuple[str, list[ChainRound]]:
 
 
 def _anew(run: SampleRun, ahead: ChainResult) -> ChainRound:
-    """A round of one length, before which all is left out, or one nearer to that length by half or twice."""
-    kept = min(max(run.anew, -(-ahead.kept // 2)), 2 * ahead.kept)
-    return ChainRound(ahead.length(run.draws), kept, ())
+    """A round of one length, before which all is left out; longer if a stop would go back to more than twice that."""
+    return ChainRound(ahead.length(run.draws), max(run.anew, ahead.kept // 2), ())
 
 
 def _is_allowed(run: SampleRun, to: ChainRound) -> bool:
@@ -239,23 +258,20 @@ def _save_all_or_none(chains: Sequence[_Chain]) -> None:
             chain.save_no_more()
 
 
-def _furthest(traces: Traces) -> ChainResult:
-    """The chain that has gone on most often."""
-    return max(traces.chains, key=lambda chain: len(chain.rounds))
-
-
 class _Chain:
     """A chain on its way, between sweeps that were asked for at once and those that follow.
 
     Attributes
     ----------
     result : its traces, which it fills
+    done : sweeps that it has made
     saved : what it saves of itself; None before it has begun
     """
 
     def __init__(self, engine: Engine, run: SampleRun, result: ChainResult, chains: int):
         self._engine, self._run, self.result, self._chains = engine, run, result, chains
         self.saved: SavedChain | None = None
+        self.done = 0
 
     def begin(self, problem: Any, start: Start, part: RunFiles | None, job: Job) -> None:
         """From ``start``, or from where its part of a checkpoint ends."""
@@ -267,10 +283,10 @@ class _Chain:
 
         saved = SavedChain(part, self.result, self._chains)
         fresh = self._engine.init(problem, child(job.key, START), start)
-        self._done, self._state = saved.load(self._run.tune, self._run.draws, self._run.extend, fresh, draw)
+        self.done, self._state = saved.load(self._run.tune, self._run.draws, self._run.extend, fresh, draw)
         self._problem, self.saved = problem, saved
-        if self._done:
-            job.report(self._done, "from the checkpoint", total=self._length.total)
+        if self.done:
+            job.report(self.done, "from the checkpoint", total=self._length.total)
 
     def lengthen(self, rounds: Sequence[ChainRound]) -> None:
         """Make room for the draws of all rounds. In a thread, where no Ctrl-C comes between two draws that move."""
@@ -281,7 +297,7 @@ class _Chain:
     @property
     def is_saved(self) -> bool:
         """Whether its checkpoint, if it has one, knows all of it."""
-        return self.saved is not None and self.saved.has(self._done)
+        return self.saved is not None and self.saved.has(self.done)
 
     def save_no_more(self) -> None:
         """Leave its part of the checkpoint as it is."""
@@ -292,24 +308,24 @@ class _Chain:
         """Go on from the state of a chain that has not gone on yet. Saved at once: that chain is about to."""
         assert self.saved is not None
         self._state = deepcopy(leader._state)
-        self.saved.save(self._done, self._state, last=True)
+        self.saved.save(self.done, self._state, last=True)
 
     def finish(self, job: Job) -> str:
         """Fill the traces to its length; why it ended early, or ""."""
         assert self.saved is not None
         ends, length = "", self._length
-        for at in run_one(self._engine, self._problem, self._state, replace(length, done=self._done), job):
+        for at in run_one(self._engine, self._problem, self._state, replace(length, done=self.done), job):
             if at.stats:
                 trace = self.result.warmup if at.step.is_warmup else self.result.draws
                 trace.extend(self._kept(at.values), at.stats)
-            self._done, self._state, ends = at.step.number, at.state, at.ends
-            self.saved.save(self._done, self._state)
-            job.report(self._done, "warm-up" if at.step.is_warmup else "draws", last=self._done == length.total)
-        self.saved.save(self._done, self._state, last=True)
+            self.done, self._state, ends = at.step.number, at.state, at.ends
+            self.saved.save(self.done, self._state)
+            job.report(self.done, "warm-up" if at.step.is_warmup else "draws", last=self.done == length.total)
+        self.saved.save(self.done, self._state, last=True)
         if self._engine.finish is not None:
             key = child(job.key, DRAW, length.total)
             self.result.left = self._engine.finish(self._problem, self._state, key, 0)[1]
-        return (ends or job.is_stopped()) if self._done < length.total else ""
+        return (ends or job.is_stopped()) if self.done < length.total else ""
 
     @property
     def _length(self) -> Sweeps:

@@ -47,7 +47,7 @@ class SavedChain:
             drawn = self._sweeps - tune - own.discarded
             expected = f"at least the {-(-drawn // own.kept)} that the checkpoint holds"
             raise InputError("draws", str(draws), expected, DO)
-        self._check_room(max([*own.lengthened, self._filled["draws"]]), own.kept, draws, extend)
+        self._check_room(own, draws, extend)
         values, stats = draw(fresh)
         for rows in saved.rows(Each(Each(np.ndarray))):
             self._lengthen_as(own)
@@ -81,14 +81,15 @@ class SavedChain:
         chain = self._chain
         return ChainResult(chain.number, chain.warmup, chain.draws, {}, rounds, list(lengthened))
 
-    def _check_room(self, needed: int, times: int, draws: int, extend: int) -> None:
-        """The trace has room for as many draws as it held at any time."""
-        trace = self._chain.draws
-        if needed <= trace.length:
-            return
-        if not trace.thins and times > extend:
-            raise InputError("extend", str(extend), f"at least the {times} that the checkpoint has gone on to", DO)
-        raise InputError("draws", str(draws), f"as many as when the chains went on, of which {needed} were kept", DO)
+    def _check_room(self, own: ChainResult, draws: int, extend: int) -> None:
+        """The trace has room for as many draws as it held at any time; where it keeps them all, for those of its rounds."""
+        trace, most = self._chain.draws, max((each.kept for each in own.rounds), default=1)
+        if not trace.thins and most > extend:
+            raise InputError("extend", str(extend), f"at least the {most} that the checkpoint has gone on to", DO)
+        needed = max([*own.lengthened, self._filled["draws"]])
+        if needed > trace.length:
+            expected = f"as many as when the chains went on, of which {needed} were kept"
+            raise InputError("draws", str(draws), expected, DO)
 
     def _lengthen_as(self, own: ChainResult) -> None:
         """Go on as the chain did when it held so many draws."""

@@ -84,6 +84,7 @@ class Trace:
     def extend(self, values: Mapping[str, Array], stats: Mapping[str, Array]) -> None:
         """Append the kept sweeps of a block, (kept, *variable) each."""
         stop = self.filled + len(next(iter(stats.values())))
+        assert stop <= self.length, f"{stop} draws, and room for {self.length}"
         for rows, new in ((self._values, values), (self._stats, stats)):
             for name, array in new.items():
                 rows.array(name, array.shape[1:], array.dtype)[self.chain, self.filled : stop] = array
@@ -249,6 +250,16 @@ class Traces:
         """One trace per chain for a part of the run."""
         values, stats = self.rows[part] = [TraceArrays(n_chains, length), TraceArrays(n_chains, length)]
         return [Trace(values, stats, chain) for chain in range(n_chains)]
+
+    @property
+    def furthest(self) -> ChainResult:
+        """The first of the chains that have gone on most often."""
+        return max(self.chains, key=lambda chain: len(chain.rounds))
+
+    @property
+    def is_level(self) -> bool:
+        """Whether all have gone on as often."""
+        return len({len(chain.rounds) for chain in self.chains}) == 1
 
     def level(self) -> list[ChainResult]:
         """The chains, cut to the same length; those that an interruption left far behind are dropped."""

@@ -269,7 +269,7 @@ def sample(
             run_id = saved.run_id if saved else None
             with make_traces(structure, run, chains, store, {**searched, **data}, run_id) as traces:
                 _, early = run_chains(chosen, structure, options, run, seed_key(entropy), starts, traces, saved)
-                one = traces.chains[0]
+                one = traces.furthest  # of a stop, others may have come less far
                 length = {"thin": thin * one.every} | ({DISCARDED: one.discarded} if one.discarded else {})
                 length |= {GATHERED: gathered} if (gathered := max(each.gathered for each in traces.chains)) else {}
                 groups = chain_groups(structure, traces, ending(early, saved))

@@ -374,6 +374,29 @@ def test_more_draws_of_chains_that_began_anew(folder):  # noqa: F811
         run_saved(toy(), folder, **LENGTH | {"draws": 8}, **asking(3))
 
 
+@pytest.mark.parametrize("leaders", [[], [0, 0, 2], [2, 2, 2]])
+@pytest.mark.parametrize("draws", [7, 9, 30])
+@pytest.mark.parametrize("more", range(1, 28, 4))
+def test_more_draws_of_chains_that_are_not_level(folder, all_the_time, draws, leaders, more):  # noqa: F811
+    """Those that had not begun anew yet do so where the others did."""
+    with pytest.raises(Killed):
+        run_saved(toy(die_after(3 * 11 + more)), folder, **LENGTH, **asking(1, [0], leaders))
+    chains, early = run_saved(toy(), folder, **LENGTH | {"draws": draws}, **asking(1, [0], leaders))
+    assert not early
+    assert [sweeps_of(chain.draws) for chain in chains] == [list(range(12, 12 + 2 * draws, 2))] * 3
+    assert [chain.draws.stats["lp"][0] for chain in chains] == (leaders or [0, 1, 2])
+
+
+def test_a_chain_that_others_have_left_behind(folder, all_the_time):  # noqa: F811
+    with pytest.raises(Killed):
+        run_saved(toy(die_after(3 * 11 + 20)), folder, **LENGTH, **asking(1, [0]))
+    (folder / "1.state").unlink()
+    with pytest.raises(
+        InputError, match="checkpoint: got chain 1 after 0 sweeps, and others that have gone on from la"
+    ):
+        run_saved(toy(), folder, **LENGTH, **asking(1, [0]))
+
+
 def uneven(folder):  # noqa: F811
     """A checkpoint whose first chain was on its way to twice the sweeps when it was killed; no other had begun to."""
     with pytest.raises(Killed):
@@ -395,9 +418,20 @@ def test_statistics_beside_moments_take_as_much_room_as_before(folder, all_the_t
     assert_same(moments(checkpoint=folder, **asking(1)), moments(draws=14))
 
 
+@pytest.mark.parametrize("made", range(1, 40, 6))
+def test_statistics_of_a_round_that_was_begun_have_room(folder, all_the_time, made):  # noqa: F811
+    """Some are there, and as many as the round has are to come."""
+    how = asking(1, [0]) if made % 4 else asking(1)
+    with pytest.raises(Killed):
+        moments(checkpoint=folder, engine=toy(die_after(3 * 11 + made % 21)), **how)
+    with pytest.raises(InputError, match="extend: got 1; expected at least the 2 that the checkpoint has gone on to"):
+        moments(checkpoint=folder)
+    assert_same(moments(checkpoint=folder, **how), moments(**how))
+
+
 @pytest.mark.parametrize("at", range(14))
 def test_a_stop_of_chains_that_are_not_level(folder, all_the_time, at):  # noqa: F811
-    """All that is returned is thinned alike, whichever block it was, and a run that is cut short says so."""
+    """While no draws are left out all that is returned is thinned alike, whichever block it was."""
     expected, calls = uneven(folder), iter(range(at))
     chains, early = run_saved(
         toy(), folder, **LENGTH, **asking(1) | {"on_step": lambda step: next(calls, None) is None}
@@ -487,6 +521,18 @@ def test_whether_there_are_as_many_draws_as_are_made_for_their_number(for_ess, a
     chains, _ = run_toy(toy(), **LENGTH, extend=9, extend_for_ess=for_ess, too_short=too_short)
     assert asked[:3] == said
     assert {len(chain.rounds) for chain in chains} == {3}
+
+
+def test_draws_that_can_not_double_any_more_are_as_many_as_are_made():
+    """A round that leaves them out may still have room."""
+    asked, going = [], asking(64, [0])["too_short"]
+
+    def too_short(traces, is_full):
+        asked.append((traces.chains[0].discarded // 7, traces.chains[0].kept, is_full))
+        return going(traces, is_full)
+
+    run_toy(toy(), **LENGTH, extend=16, extend_for_ess=16, too_short=too_short)
+    assert asked == [(0, 1, False), (1, 2, False), (1, 4, False), (1, 8, True)]
 
 
 @pytest.mark.parametrize(
