@@ -82,7 +82,7 @@ class SavedChain:
         return ChainResult(chain.number, chain.warmup, chain.draws, {}, rounds, list(lengthened))
 
     def _check_room(self, own: ChainResult, draws: int, extend: int) -> None:
-        """The trace has room for as many draws as it held at any time; where it keeps them all, for those of its rounds."""
+        """The trace has room for as many draws as it held at any time, and to keep all where it does."""
         trace, most = self._chain.draws, max((each.kept for each in own.rounds), default=1)
         if not trace.thins and most > extend:
             raise InputError("extend", str(extend), f"at least the {most} that the checkpoint has gone on to", DO)
