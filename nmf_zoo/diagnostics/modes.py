@@ -24,7 +24,6 @@ from nmf_zoo.results.matching import CLEARER, Components, best_pairs, cosines
 
 FEWEST_EFFECTIVE = 5.0  # draws of half a chain, below which its mean has no error that could be told
 LEFT_OUT = "draws so far are left out"
-FIRST, FAR = 0.02, 3.0  # of a chain's draws, those that tell where it began; sds from there, of one that has left
 ALARM = 1e-3  # how often means of one law may be called different, over all comparisons and quantities
 
 
@@ -56,19 +55,16 @@ def _leaders(draws: xr.Dataset, settled: np.ndarray, origins: Sequence[int]) -> 
     """Of each chain the one of its origin to go on from; itself if these agree.
 
     The one that has come furthest, where some are on their way: of a state that chains leave, and do not come back to
-    soon, the posterior holds less than of where they go. So it is of chains that have settled apart, where one is far
-    from where it began; else the nearest to all, by the worst R-hat of two.
+    soon, the posterior holds less than of where they go. Of chains that have settled apart the nearest to all, by the
+    worst R-hat of two.
     """
-    leaders = list(range(len(origins)))
-    on_the_way, since_the_first = _ways(draws, 0.25), _ways(draws, FIRST)
+    leaders, ways = list(range(len(origins))), _ways(draws)
     for at in set(origins):
         chains = [chain for chain, own in enumerate(origins) if own == at]
         if not np.all(settled[chains]):
-            best = int(np.argmax(on_the_way[chains]))
+            best = int(np.argmax(ways[chains]))
         elif len(_alike(draws, chains)) == 1:
             continue
-        elif np.max(since_the_first[chains]) > FAR:
-            best = int(np.argmax(since_the_first[chains]))
         else:
             apart = [[_worst(draws, one, other) for other in chains if other != one] for one in chains]
             best = int(np.argmin(np.sum(apart, axis=1)))
@@ -77,10 +73,10 @@ def _leaders(draws: xr.Dataset, settled: np.ndarray, origins: Sequence[int]) -> 
     return leaders
 
 
-def _ways(draws: xr.Dataset, share: float) -> np.ndarray:
-    """How far each chain has come from so much of its draws to its last quarter, in deviations within it, at most."""
+def _ways(draws: xr.Dataset) -> np.ndarray:
+    """How far each chain has come from its first quarter to its last, in deviations within it, where that is most."""
     n = draws.sizes["draw"]
-    first, last = draws.isel(draw=slice(None, int(share * n))), draws.isel(draw=slice(n - n // 4, None))
+    first, last = draws.isel(draw=slice(None, n // 4)), draws.isel(draw=slice(n - n // 4, None))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of what does not vary, or is huge
         ways = np.abs(last.mean("draw") - first.mean("draw")) / last.std("draw").mean("chain")
     by_chain = [_flat(ways.isel(chain=chain)) for chain in range(draws.sizes["chain"])]

@@ -108,17 +108,6 @@ def test_one_that_left_long_ago_has_come_as_far():
     assert list(found.leaders) == [2, 2, 2, 2]
 
 
-def test_of_chains_that_settled_apart_one_that_left_where_it_began_is_followed():
-    """Though the others are nearer to each other: it left in its first draws, and the others have not yet."""
-    draws = draws_of([0, 0, 0, 9], n_draws=1000, memory=0.0)
-    draws["mean"][3, :20] -= 9.0
-    assert np.all(have_settled(draws))
-    assert list(what_lacks(draws, [0, 0, 0, 0]).leaders) == [3, 3, 3, 3]
-    draws["mean"][3, :20] += 9.0  # it may have been there from the first
-    (leader,) = set(what_lacks(draws, [0, 0, 0, 0]).leaders)
-    assert leader in {0, 1, 2}
-
-
 def test_chains_follow_within_their_origin_and_those_that_agree_nobody():
     settled = what_lacks(draws_of([0, 0, 9, 5]), [0, 0, 1, 1]).leaders
     assert settled[:2] == [0, 1]
