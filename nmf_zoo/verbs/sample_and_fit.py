@@ -116,15 +116,13 @@ def sample(
         and the attributes say so; with ``keep="moments"`` those of more draws. Where R-hat is above 1.05 and a chain is
         still on its way, or such chains are in different modes, what all drew by then is left out instead, as warm-up
         that was too short, and so it is as often as that is so: each time the draws are those of the next ``2 * draws``
-        sweeps, or of half as many as went before where that is more, and the attribute ``discarded`` says how many went
-        before them, which count, too. Chains that began at
-        one optimum then go on from the state of one of them (``gathered`` says after how many sweeps they last did). A
-        run that is stopped on the way has half of its draws or more. "auto" is 16. Where a table's cells times
-        components are 262,144 or more no more than 4 times the ``draws`` are kept for the sake of effective draws.
-        Where there are as many, or may be no more, an R-hat above 1.01 is enough for them to be left out if a chain is
-        on its way. 1 below 1,000 draws that are
-        kept and without convergence checks, with a ``store``, ``data`` or ``max_seconds``, for ``"nuts"`` and
-        ``"smc"``
+        sweeps, or of half of those that are left out then where that is more, and the attribute ``discarded`` says how
+        many sweeps went before them, which count, too. Chains that began at one optimum then go on from the state of
+        one of them (``gathered`` says after how many sweeps they last did). A run that is stopped on the way has half
+        of its draws or more. "auto" is 16. Where a table's cells times components are 262,144 or more no more than 4
+        times the ``draws`` are kept for the sake of effective draws. Where there are as many, or may be no more, an
+        R-hat above 1.01 is enough for them to be left out if a chain is on its way. 1 below 1,000 draws that are kept
+        and without convergence checks, with a ``store``, ``data`` or ``max_seconds``, for ``"nuts"`` and ``"smc"``
     progressbar : one bar per chain, on standard error
     quiet : no bars and no convergence warnings
     var_names : variables to keep; default all
