@@ -1,7 +1,8 @@
 """What a default run of ``nz.sample`` ends with on real data, seed by seed, beside chains from random starts.
 
 Of cells of W H that the sampler follows: the worst R-hat and the least bulk effective draws; of the chains: whether lp
-agrees, and how many modes they are in. ``python -m benchmarks.posterior [table ...]`` measures some tables only.
+agrees, and how many modes they are in. Of a small table also what NUTS by nutpie ends with, one run. ``python -m
+benchmarks.posterior [table ...]`` measures some tables only.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from benchmarks.datasets import kos, nips, used_words
 from benchmarks.rows import Row, note
 from benchmarks.search import breast_cancer, digits, recording, run
 from nmf_zoo import _compat
-from nmf_zoo.diagnostics.invariants import invariants
+from nmf_zoo.diagnostics.convergence import followed_draws
+from nmf_zoo.diagnostics.invariants import ess, rhat
 from nmf_zoo.diagnostics.modes import modes_of_chains
 
 SEEDS, RESTARTS = 5, 64
@@ -54,16 +56,18 @@ def portraits() -> pm.Model | None:
 
 
 class Table(NamedTuple):
-    """A declaration, the largest R-hat, and whether all chains should be in one mode, the best that is known."""
+    """A declaration, the largest R-hat, whether all chains should be in one mode, the best that is known, and whether
+    NUTS can draw from it in minutes."""
 
     label: str
     model: Callable[[], pm.Model | None]
     most: float = 1.01
     is_one: bool = False
+    has_nuts: bool = False
 
 
 TABLES = {
-    "mutations": Table("mutations 96 x 21, K=5", breast_cancer),
+    "mutations": Table("mutations 96 x 21, K=5", breast_cancer, has_nuts=True),
     "digits": Table("digits 64 x 1,797, K=10", digits, is_one=True),
     "recording": Table("20 s of a recording as powers, K=8", recording, 1.05),
     "kos": Table("KOS counts 6,906 x 3,430, K=10", blog),
@@ -91,21 +95,31 @@ def outcome(model: pm.Model, seed: int, **how: Any) -> Outcome:
     """Of one run with the defaults of ``nz.sample``, but for ``how``."""
     began = time.process_time()
     idata = nz.sample(model=model, random_seed=seed, keep="moments", quiet=True, **how)
-    seconds = time.process_time() - began
-    table, modes = nz.summarise(idata), modes_of_chains(invariants(idata))
-    cells = table.drop(index="lp")
-    found = np.nan
+    return judged(idata, time.process_time() - began)
+
+
+def judged(idata: Any, seconds: float) -> Outcome:
+    """A result of ours or of another, after so many CPU seconds."""
+    draws = followed_draws(idata, "W", "H")
+    rhats, found = rhat(draws), np.nan
     if "search" in _compat.group_names(idata):
         objectives = _compat.group(idata, "search")["objective"]
         found = -float(objectives.max())
     return Outcome(
-        float(cells["rhat"].max()),
-        float(cells["ess_bulk"].min()),
-        float(table.loc["lp", "rhat"]),
-        len(modes or ()),
+        float(rhats["mean"].max()),
+        float(ess(draws, "bulk")["mean"].min()),
+        float(rhats["lp"]),
+        len(modes_of_chains(draws) or ()),
         seconds,
         found,
     )
+
+
+def by_nutpie(model: pm.Model, **size: int) -> Outcome:
+    """Compiled, and from starts of its own."""
+    began = time.process_time()
+    idata = nz.sample(model=model, engine=nz.NUTS(sampler="nutpie"), random_seed=0, quiet=True, **size)
+    return judged(idata, time.process_time() - began)
 
 
 def rows(quick: bool, names: tuple[str, ...] = tuple(TABLES)) -> Iterator[Row]:
@@ -130,6 +144,9 @@ def of_table(table: Table, model: pm.Model, quick: bool) -> Iterator[Row]:
     limits = f"R-hat of at most {table.most} and {ENOUGH} effective draws of all cells"
     label = f"default nz.sample, {table.label}: {met} of {len(default)} seeds with {limits}"
     yield note(label, described(default), f"{described(random)} (random starts)")
+    if table.has_nuts:
+        label = f"default nz.sample and NUTS, {table.label}, one run each"
+        yield note(label, described(default[:1]), f"{described([by_nutpie(model, **size)])} (nutpie)")
     if table.is_one:
         restarts = 2 if quick else RESTARTS
         best = min(run("vb", model, 10_000 + i)[1] for i in range(restarts))
