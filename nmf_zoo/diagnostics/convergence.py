@@ -285,7 +285,7 @@ def judge(idata: Any, weights: str, activations: str) -> Convergence:
     if mode and (of_invariants is None or of_invariants.is_warning):
         of_sampler.append(Advice(f"All chains began in {mode}.", False, "start"))
     elif not mode and (gathered := when_gathered(idata)):
-        of_sampler.append(Advice(f"A{gathered[1:]} that began where they did.", False, "start"))
+        of_sampler.append(Advice(f"{gathered.capitalize()} that began where they did.", False, "start"))
     components = judge_components(idata, weights, activations)
     of_components = None
     if components is not None:

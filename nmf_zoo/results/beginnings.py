@@ -50,15 +50,16 @@ def one_mode(idata: Any) -> str:
     elif start in (OF_FIT, ONE):
         given = "fit" if start == OF_FIT else "one start"
         mode = f"the mode of the {given} that they were given, which says nothing of other modes"
-    return "; ".join(filter(None, (mode, when_gathered(idata)))) if mode else ""
+    gathered = when_gathered(idata)
+    return f"{mode}; {gathered}" if mode and gathered else mode
 
 
 def when_gathered(idata: Any) -> str:
     """After how many sweeps chains went on from the state of others; "" where none did."""
     gathered = int(idata.attrs.get(GATHERED, 0))
-    return (
-        f"after {gathered:,} sweeps, when they did not agree, chains took up the state of another" if gathered else ""
-    )
+    if not gathered:
+        return ""
+    return f"after {gathered:,} sweeps, when they did not agree, chains took up the state of another"
 
 
 def began_at_several(idata: Any) -> bool:

@@ -48,7 +48,7 @@ class SampleRun:
     Of the ``draws`` sweeps after ``tune`` every ``thin``-th is kept; of the variables, all or ``var_names``.
     ``search`` : the one before the chains, or None; ``keep`` : "draws", "moments", or "store" for draws on disk;
     ``compiles`` : what is said where kernels are missing. ``extend`` : how many times the ``draws`` the chains may go
-    on to; ``extend_for_ess`` : how many times these they keep for the sake of effective draws alone;
+    on to; ``extend_for_ess`` : how many times the ``draws`` they keep for effective draws alone;
     ``too_short`` : (traces, whether there are as many) -> why chains should go on, "" if they need not, whether one is
     still on its way, so that what all drew by then is left out, and whose state each takes then, its own by default;
     ``executor`` : where steps are made, or None
@@ -190,7 +190,7 @@ def run_chains(
 
     def go_on(reason: str) -> list[str]:
         if reason:
-            jobs.lengthen(run.tune + rounds[-1].discarded + run.draws * rounds[-1].kept, reason)
+            jobs.lengthen(run.tune + rounds[-1].length(run.draws), reason)
             _save_all_or_none(chains)
             jobs.run(follow, numbers, keys)
             _save_all_or_none(chains)
@@ -243,12 +243,12 @@ def _further(run: SampleRun, traces: Traces) -> tuple[str, list[ChainRound]]:
 
 def _anew(run: SampleRun, ahead: ChainResult) -> ChainRound:
     """A round of one length, before which all is left out; longer if a stop would go back to more than twice that."""
-    return ChainRound(ahead.length(run.draws), max(run.anew, ahead.kept // 2), ())
+    return ChainRound(ahead.now.length(run.draws), max(run.anew, ahead.kept // 2), ())
 
 
 def _is_allowed(run: SampleRun, to: ChainRound) -> bool:
     """Whether chains may be as long as that."""
-    return to.discarded + run.draws * to.kept <= run.draws * run.extend
+    return to.length(run.draws) <= run.draws * run.extend
 
 
 def _save_all_or_none(chains: Sequence[_Chain]) -> None:
@@ -332,7 +332,7 @@ class _Chain:
         run = self._run
         return Sweeps(
             tune=run.tune,
-            draws=self.result.length(run.draws),
+            draws=self.result.now.length(run.draws),
             thin=run.thin * self.result.every,
             keep_warmup=run.keep_warmup,
             discarded=self.result.discarded,

@@ -11,7 +11,7 @@ from nmf_zoo.errors import InputError
 from nmf_zoo.runtime.checkpoint import RunFiles
 from nmf_zoo.runtime.state_io import Damaged
 from nmf_zoo.runtime.state_patterns import ArrayPattern, Each, Like
-from nmf_zoo.runtime.traces import ChainResult, ChainRound
+from nmf_zoo.runtime.traces import FIRST_ROUND, ChainResult, ChainRound
 from nmf_zoo.structure import Array
 
 MOST = 2**62  # sweeps, which nobody can count
@@ -43,7 +43,7 @@ class SavedChain:
         self._sweeps, self._filled = saved.tree["sweeps"], saved.tree["filled"]
         with self._part.refused():
             own = self._as_it_was(*(saved.tree[name] for name in ROUNDS))
-        if self._sweeps > tune + own.length(draws):
+        if self._sweeps > tune + own.now.length(draws):
             drawn = self._sweeps - tune - own.discarded
             expected = f"at least the {-(-drawn // own.kept)} that the checkpoint holds"
             raise InputError("draws", str(draws), expected, DO)
@@ -69,7 +69,7 @@ class SavedChain:
         if len(set(times)) > 1:
             raise Damaged(f"damaged: chains that went on {' or '.join(map(str, times))} times")
         rounds = [ChainRound(*each) for each in zip(*of_rounds, strict=True)]
-        before = ChainRound(0, 1, ())
+        before = FIRST_ROUND
         for each in rounds:
             is_anew = each.discarded > before.discarded
             is_longer = each.discarded == before.discarded and each.kept == 2 * before.kept

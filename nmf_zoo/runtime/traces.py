@@ -172,6 +172,13 @@ class ChainRound(NamedTuple):
     kept: int
     leaders: Sequence[int]
 
+    def length(self, draws: int) -> int:
+        """Sweeps after the warm-up in all, where so many were asked for."""
+        return self.discarded + draws * self.kept
+
+
+FIRST_ROUND = ChainRound(0, 1, ())  # before a chain goes on
+
 
 @dataclass
 class ChainResult:
@@ -188,23 +195,24 @@ class ChainResult:
     lengthened: list[int] = field(default_factory=list)
 
     @property
+    def now(self) -> ChainRound:
+        """The round that it is in."""
+        return self.rounds[-1] if self.rounds else FIRST_ROUND
+
+    @property
     def discarded(self) -> int:
         """Sweeps after the warm-up that are left out."""
-        return self.rounds[-1].discarded if self.rounds else 0
+        return self.now.discarded
 
     @property
     def kept(self) -> int:
         """How many times the sweeps that were asked for come after these."""
-        return self.rounds[-1].kept if self.rounds else 1
+        return self.now.kept
 
     @property
     def every(self) -> int:
         """Of the sweeps that were to be kept before it went on, every so-many-th is kept by now."""
         return self.kept if self.draws.thins else 1
-
-    def length(self, draws: int) -> int:
-        """Sweeps after the warm-up in all, where so many were asked for."""
-        return self.discarded + draws * self.kept
 
     @property
     def gathered(self) -> int:
