@@ -27,7 +27,7 @@ def cases(draw, **of_families):
 
 @pytest.mark.campaign
 @settings(
-    max_examples=size(100, 1000),
+    max_examples=size(60, 1000),
     derandomize=True,
     database=None,
     deadline=None,
@@ -35,18 +35,18 @@ def cases(draw, **of_families):
 )
 @given(cases())
 def test_a_case_gives_a_finite_result_or_one_line(case):
-    """Long: a hundred models, each read and run anew."""
+    """Long: sixty models, each read and run anew."""
     outcome = run(case)
     assert outcome.word != "failed", f"{outcome.place}: {outcome.reason}\n\n{case.source}"
 
 
 @pytest.mark.campaign
 @settings(
-    max_examples=size(60, 500), derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=size(40, 500), derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
 @given(cases(families=NEWER))
 def test_so_does_a_case_of_the_newer_models(case):
-    """Long: sixty models, each read and run anew."""
+    """Long: forty models, each read and run anew."""
     outcome = run(case)
     assert outcome.word != "failed", f"{outcome.place}: {outcome.reason}\n\n{case.source}"
 

@@ -55,9 +55,10 @@ def test_metropolis_on_the_basis_chain():
     check_means(LABELS, sample(model, size(3000, 40000), step=step), marginals.T.ravel())
 
 
+@at_full_size
 @pytest.mark.usefixtures("compiled_graphs")
 def test_slice_sampling_of_the_unit_chain():
-    """Long: PyMC slices each number in Python."""
+    """PyMC slices each number in Python; at reduced size its Metropolis moves of the basis chain are enough."""
     model = declare(nz.UnitChain(0.8))
     with model:
         step = pm.Slice([model["H"]])

@@ -14,7 +14,7 @@ from nmf_zoo.kernels.random.keyed_rng import child, seed_key
 from nmf_zoo.runtime.driver import SampleRun, run_chains
 from nmf_zoo.runtime.workers import SERIAL
 from tests.planted import check_seen, plant, put
-from tests.sizes import size
+from tests.sizes import at_full_size, size
 from tests.statistical.gates import LEAST, check_means
 from tests.statistical.geweke import (
     EXPOSURE,
@@ -58,7 +58,7 @@ def check(of, **how):
     assert not wrong, f"standard errors: {wrong}"
 
 
-@pytest.mark.parametrize("transposed", [False, True], ids=["3 x 2", "2 x 3"])
+@pytest.mark.parametrize("transposed", [False, pytest.param(True, marks=at_full_size)], ids=["3 x 2", "2 x 3"])
 def test_each_mode_gets_its_share(transposed):
     """Where each chain of sweeps stays in the mode that it began in: see the tests of particles on the same table.
 

@@ -13,7 +13,7 @@ from nmf_zoo.inference.evidence import smc, smc_draws
 from nmf_zoo.kernels.random.keyed_rng import seed_key
 from nmf_zoo.runtime.driver import SampleRun, run_chains
 from tests.planted import check_seen, plant
-from tests.sizes import size
+from tests.sizes import at_full_size, size
 from tests.statistical.gates import effective_sizes
 from tests.statistical.two_modes import Case, exact
 
@@ -93,7 +93,7 @@ def test_the_modes_are_comparable_and_sweeps_stay_in_theirs():
         assert np.ptp(shares) > 0.9
 
 
-@pytest.mark.parametrize("transposed", [False, True], ids=["3 x 2", "2 x 3"])
+@pytest.mark.parametrize("transposed", [False, pytest.param(True, marks=at_full_size)], ids=["3 x 2", "2 x 3"])
 def test_each_mode_gets_its_share(transposed):
     """Long: the spread of shares between runs takes many runs."""
     check(case(transposed), runs_of=right_runs_of)

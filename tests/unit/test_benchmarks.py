@@ -18,6 +18,7 @@ from benchmarks.effective import bulk_ess, r_hat
 from benchmarks.iterations import Stepper
 from benchmarks.trajectories import Run, until_enough
 from nmf_zoo import ARD, gamma_nmf, read, sample
+from tests.sizes import at_full_size
 from tests.statistical.gates import check_means, effective_sizes
 from tests.tan_fevotte import tan_fevotte
 
@@ -262,6 +263,7 @@ def test_what_is_said_of_two_commits(factor, word):
     assert "too few pairs to tell" in before_and_after.told("EM", base[:5], head[:5], 1.0, 1.0)
 
 
+@at_full_size
 @pytest.mark.engines
 def test_a_chain_of_splits_draws_from_the_posterior():
     """So that what is measured is the acceptance of a move that is right; with another ratio the means are others.

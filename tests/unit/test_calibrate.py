@@ -17,6 +17,7 @@ from nmf_zoo.reading import read
 from nmf_zoo.runtime.run_fingerprint import function_fact
 from nmf_zoo.workbench import calibrate
 from nmf_zoo.workbench.calibrate import judge_ranks
+from tests.sizes import at_full_size
 
 SHORT = {"simulations": 20, "draws": 9, "thin": 1, "tune": 10, "random_seed": 1, "progressbar": False}
 
@@ -172,7 +173,9 @@ def test_a_smaller_alarm_says_less():
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("engine", "is_calibrated"), [("gibbs", True), (nz.Gibbs(moves=()), True), ("vb", False)], ids=str
+    ("engine", "is_calibrated"),
+    [("gibbs", True), pytest.param(nz.Gibbs(moves=()), True, marks=at_full_size), ("vb", False)],
+    ids=str,
 )
 def test_exact_engines_pass_and_the_narrow_posterior_of_vb_is_seen(engine, is_calibrated):
     """Ranks of Gibbs are uniform, and those of VB are not. Long: a run for each simulation."""

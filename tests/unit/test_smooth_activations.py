@@ -20,6 +20,7 @@ from nmf_zoo.kernels.hmm.bgar import log_bgar_rows
 from nmf_zoo.kernels.random.chain_draws import gamma_path
 from nmf_zoo.reading import check, describe, read
 from nmf_zoo.structure import BGARPrior, GammaChainPrior
+from tests.sizes import at_full_size
 from tests.unit.test_chain_distributions import MODES, log_density
 
 F, K, T = 4, 2, 9
@@ -396,7 +397,7 @@ def test_the_next_time_has_the_law_of_the_chain(name):
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("chain", ["gamma, known", "bgar, known"])
+@pytest.mark.parametrize("chain", ["gamma, known", pytest.param("bgar, known", marks=at_full_size)])
 def test_a_forecast_is_the_posterior_of_missing_times(chain):
     """H and X at two next times, and the same by a model that declares them as missing.
 
