@@ -15,29 +15,34 @@ COMMA := ,
 # Files begin in the order of tests/conftest.py, the costliest first.
 RUN_TESTS := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: demo test test-rest test-fast test-line test-full slowest slowest-cold golden fuzz crash notebooks docs bench lint types clean
+.PHONY: demo test test-rest test-further test-fast test-line test-full slowest slowest-cold golden fuzz crash notebooks docs bench lint types clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/nmf-zoo demo --folder demo --force
 
 # The package, in minutes: kernels beside their slow twins, contracts, oracles, and checks of distributions at reduced size.
 # With ALSO=rest the rest, too, in the same run: what both compile is compiled once.
+IN_MINUTES := not rest and not further
 test: $(VENV)/.test-ready
-	$(RUN_TESTS) $(if $(filter rest,$(ALSO)),,-m "not rest") $(PYTEST_ARGS)
+	$(RUN_TESTS) -m "$(if $(filter rest,$(ALSO)),not further,$(IN_MINUTES))" $(PYTEST_ARGS)
 
-# What is beside it: further cases of checks of distributions, tests that take seconds, pages and notebooks, planted
+# What is beside it: further cases of checks of distributions, tests that take long, pages and notebooks, planted
 # errors, which are tests of the checks, other samplers, campaigns, tools.
 test-rest: $(VENV)/.test-ready
 	$(RUN_TESTS) -m rest $(PYTEST_ARGS)
 
+# Of those further cases and planted errors what is not quick: for a change of an engine, a kernel or a check.
+test-further: $(VENV)/.test-ready
+	$(RUN_TESTS) -m further $(PYTEST_ARGS)
+
 test-fast: $(VENV)/.test-ready
-	$(RUN_TESTS) -m "not statistical and not rest" $(PYTEST_ARGS)
+	$(RUN_TESTS) -m "not statistical and $(IN_MINUTES)" $(PYTEST_ARGS)
 
 # On a second PyMC line: without the rest, kernels beside their slow twins, what engines compute, and what is asked of the
 # source text, which are the first's.
 ON_THE_FIRST := oracle contract/test_imports.py contract/test_names.py
 test-line: $(VENV)/.test-ready
-	$(RUN_TESTS) -m "not rest and not statistical and not engines" $(ON_THE_FIRST:%=--ignore=tests/%) $(PYTEST_ARGS)
+	$(RUN_TESTS) -m "not statistical and not engines and $(IN_MINUTES)" $(ON_THE_FIRST:%=--ignore=tests/%) $(PYTEST_ARGS)
 
 # All tests, the statistical ones at full size.
 test-full: $(VENV)/.test-ready

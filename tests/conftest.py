@@ -47,7 +47,9 @@ OF_SEARCHES = {
 # What `make test-rest` runs, and `make test` does not: pages and notebooks; what checks say of planted errors,
 # which tests checks; other samplers, which compile graphs of PyMC; campaigns, endurance and memory; processes and tools
 # beside the package. And so that `make test` is minutes: of a check of a distribution all cases but the first, and of
-# other tests, contracts excepted, what is not quick.
+# other tests, contracts excepted, what is not quick. In the folders WITH_PLANTED_ERRORS further cases and planted
+# errors that are not quick are left to `make test-further`: they see something new only where an engine, a kernel or a
+# check has changed.
 OF_THE_REST = {
     "contract": "endurance",
     "property": "memory",
@@ -105,15 +107,17 @@ def is_roomy(folder):
     return os.access(folder, os.W_OK | os.X_OK) and shutil.disk_usage(folder).free > ROOM
 
 
-def is_of_the_rest(item, is_further_case):
-    """Whether `make test` leaves a test to `make test-rest`."""
+def left_to(item, is_further_case):
+    """The command that a test is left to: "further" or "rest" as in `make test-rest`, or None where `make test` has it."""
     folder = item.path.parent.name
     is_check, is_campaign = (item.get_closest_marker(name) is not None for name in ("statistical", "campaign"))
     is_slow = kept()["tests"].get(item.nodeid, 0.0) > QUICK and folder != "contract"
     plants = folder in WITH_PLANTED_ERRORS and SEES_AN_ERROR.search(item.originalname or item.name)
+    if is_slow and (plants or (is_further_case and folder in WITH_PLANTED_ERRORS)):
+        return "further"
     compiles = "compiled_graphs" in item.fixturenames
     is_beside = plants or compiles or is_campaign or is_one_of(OF_THE_REST, item.path)
-    return is_beside or (is_further_case if is_check else is_slow)
+    return "rest" if is_beside or (is_further_case if is_check else is_slow) else None
 
 
 def is_one_of(files, path):
@@ -143,8 +147,8 @@ def pytest_collection_modifyitems(items):
         if is_one_of(OF_ENGINES, item.path):
             item.add_marker("engines")
         test = item.nodeid.partition("[")[0]
-        if is_of_the_rest(item, is_further_case=test in begun):
-            item.add_marker("rest")
+        if command := left_to(item, is_further_case=test in begun):
+            item.add_marker(command)
         begun.add(test)
     items[:] = [items[i] for i in costliest_first(item.nodeid for item in items)]
 

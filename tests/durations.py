@@ -5,8 +5,8 @@ and waits for are its own. Beside it stands which checks of distributions a test
 
 ``tests/costs.json`` holds what counts of a whole run with kernels compiled before, written by
 ``python -m tests.durations --keep``: with it files begin in the order of their costs, so that workers end together,
-`make test` leaves those that are not quick to `make test-rest`, and tests/unit/test_durations.py asks of every test
-above ``LONG`` seconds why.
+`make test` leaves tests that are not quick to `make test-rest` and `make test-further`, and
+tests/unit/test_durations.py asks of every test above ``LONG`` seconds why.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.statistical.judged import JUDGED
 # What is known of each test from the last run that it was in here.
 LAST = Path(os.environ.get("NMF_ZOO_TEST_COSTS", Path(__file__).parents[1] / "build" / "tests.json"))
 COSTS = Path(__file__).with_name("costs.json")
-QUICK, LONG = 1.0, 5.0  # CPU seconds: less is quick, and more has to say why
+QUICK, LONG = 0.5, 5.0  # CPU seconds: less is quick, and more has to say why
 # Pages compile a minute of kernels that notebooks, and all files with Gibbs of counts, call as well. The other worker
 # has files meanwhile that call none of them: both would compile what neither finds.
 PAGES_AND_CHAINS = (

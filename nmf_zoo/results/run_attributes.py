@@ -10,7 +10,8 @@ from typing import Any
 from nmf_zoo import __version__
 from nmf_zoo.structure import Factorisation
 
-MODEL, GRAPH = "model", "model_graph"
+MODEL = "model"
+GRAPH = "model_graph"
 DISCARDED = "discarded"  # sweeps between the warm-up and the draws, of chains that were still on their way
 GATHERED = "gathered"  # sweeps between the warm-up and where chains, or those they began at, last followed others
 MOST_TEXT = 8000  # characters of an attribute on the model: files hold attributes of up to 64 kB

@@ -137,6 +137,12 @@ def test_wrong_lines_are_found(found):
 
 
 @needs_mypy
+def test_make_types_passes_from_the_cache_of_this(found):
+    """Names of one assignment that makes several had no type, where mypy had kept them of the package for a script."""
+    assert errors_of(ROOT, path=None) == {}
+
+
+@needs_mypy
 def test_an_editable_install_is_followed(tmp_path):
     """By a path in a .pth file: import hooks, which setuptools writes for a package beside its tests, are not."""
     told = json.loads(importlib.metadata.distribution("nmf_zoo").read_text("direct_url.json") or "{}")
