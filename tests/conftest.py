@@ -108,7 +108,7 @@ def is_roomy(folder):
 
 
 def left_to(item, is_further_case):
-    """The command that a test is left to: "further" or "rest" as in `make test-rest`, or None where `make test` has it."""
+    """What a test is left to, "rest" or "further" as in `make test-rest`; None where `make test` has it."""
     folder = item.path.parent.name
     is_check, is_campaign = (item.get_closest_marker(name) is not None for name in ("statistical", "campaign"))
     is_slow = kept()["tests"].get(item.nodeid, 0.0) > QUICK and folder != "contract"
