@@ -47,15 +47,16 @@ OF_SEARCHES = {
 # What `make test-rest` runs, and `make test` does not: pages and notebooks; what checks say of planted errors,
 # which tests checks; other samplers, which compile graphs of PyMC; campaigns, endurance and memory; processes and tools
 # beside the package. And so that `make test` is minutes: of a check of a distribution all cases but the first, and of
-# other tests, contracts excepted, what is not quick. In the folders WITH_PLANTED_ERRORS further cases and planted
-# errors that are not quick are left to `make test-further`: they see something new only where an engine, a kernel or a
-# check has changed.
+# other tests, contracts excepted, what is not quick. Further cases, and planted errors, that are not quick are left to
+# `make test-further`: they see something new only where an engine, a kernel or a check has changed, and not often.
 OF_THE_REST = {
     "contract": "endurance",
     "property": "memory",
     "statistical": "engines_against_nuts hmm_pymc is_nuts notebooks_with_data",
     "unit": "benchmarks compile_ahead interrupt notebooks readme references types",
 }
+# Files whose cases are not one thing in several settings, but pages, readers and tools that have nothing else.
+OF_SINGLE_CASES = {"property": "damaged_files", "unit": "benchmarks notebooks readme"}
 SEES_AN_ERROR = re.compile(r"_(is|are)_seen(?![a-z])|_sees_")  # in the names of tests in these folders
 WITH_PLANTED_ERRORS = {"oracle", "statistical"}
 # Where tests write: some disks take milliseconds to have a small file written for sure, or removed, and thousands are.
@@ -110,10 +111,13 @@ def is_roomy(folder):
 def left_to(item, is_further_case):
     """What a test is left to, "rest" or "further" as in `make test-rest`; None where `make test` has it."""
     folder = item.path.parent.name
-    is_check, is_campaign = (item.get_closest_marker(name) is not None for name in ("statistical", "campaign"))
+    is_check, is_campaign, is_further = (
+        item.get_closest_marker(name) is not None for name in ("statistical", "campaign", "further")
+    )
     is_slow = kept()["tests"].get(item.nodeid, 0.0) > QUICK and folder != "contract"
     plants = folder in WITH_PLANTED_ERRORS and SEES_AN_ERROR.search(item.originalname or item.name)
-    if is_slow and (plants or (is_further_case and folder in WITH_PLANTED_ERRORS)):
+    seldom_sees_more = plants or (is_further_case and not is_one_of(OF_SINGLE_CASES, item.path))
+    if is_further or (is_slow and seldom_sees_more):
         return "further"
     compiles = "compiled_graphs" in item.fixturenames
     is_beside = plants or compiles or is_campaign or is_one_of(OF_THE_REST, item.path)

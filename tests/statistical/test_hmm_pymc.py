@@ -70,7 +70,7 @@ def test_slice_sampling_of_the_unit_chain():
 @at_full_size
 @pytest.mark.usefixtures("compiled_graphs")
 def test_nuts_on_the_log_normal_chain():
-    """At reduced size NUTS is held to particle Gibbs, by test_engines_against_nuts.py."""
+    """At reduced size NUTS is held to particle Gibbs, by test_engines_against_nuts.py and `make test-further`."""
     model = declare(nz.LogNormalAR(0.0, 0.6, 0.7, initial=(0.2, 1.0)))
     expected, error = importance(nz.LogNormalAR.dist(0.0, 0.6, 0.7, (0.2, 1.0), shape=(400_000, K, T)))
     idata = nz.sample(size(2000, 10000), tune=500, chains=1, engine="nuts", random_seed=1, quiet=True, model=model)

@@ -32,7 +32,7 @@ def quantities(idata):
 @at_full_size
 @pytest.mark.usefixtures("compiled_graphs")
 def test_nuts_agrees():
-    """At reduced size another such table is among those of test_engines_against_nuts.py."""
+    """At reduced size another such table is among those of test_engines_against_nuts.py, by `make test-further`."""
     options = {"chains": 2, "random_seed": 1, "progressbar": False, "cores": 2}
     ours = nz.sample(model=declare(), engine="gibbs", extend=1, draws=size(10_000, 100_000), tune=1000, **options)
     peer = quantities(nz.sample(model=declare(), engine="nuts", draws=size(1_000, 10_000), tune=1000, **options))
