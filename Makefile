@@ -31,7 +31,7 @@ test: $(VENV)/.test-ready
 test-rest: $(VENV)/.test-ready
 	$(RUN_TESTS) -m rest $(PYTEST_ARGS)
 
-# Further cases, and planted errors, that are not quick: for a change of an engine, a kernel or a check.
+# Further cases that are not quick: for a change of an engine, a kernel or a check.
 test-further: $(VENV)/.test-ready
 	$(RUN_TESTS) -m further $(PYTEST_ARGS)
 

@@ -47,7 +47,7 @@ OF_SEARCHES = {
 # What `make test-rest` runs, and `make test` does not: pages and notebooks; what checks say of planted errors,
 # which tests checks; other samplers, which compile graphs of PyMC; campaigns, endurance and memory; processes and tools
 # beside the package. And so that `make test` is minutes: of a check of a distribution all cases but the first, and of
-# other tests, contracts excepted, what is not quick. Further cases, and planted errors, that are not quick are left to
+# other tests, contracts excepted, what is not quick. Further cases that are not quick, of any test, are left to
 # `make test-further`: they see something new only where an engine, a kernel or a check has changed, and not often.
 OF_THE_REST = {
     "contract": "endurance",
@@ -116,8 +116,7 @@ def left_to(item, is_further_case):
     )
     is_slow = kept()["tests"].get(item.nodeid, 0.0) > QUICK and folder != "contract"
     plants = folder in WITH_PLANTED_ERRORS and SEES_AN_ERROR.search(item.originalname or item.name)
-    seldom_sees_more = plants or (is_further_case and not is_one_of(OF_SINGLE_CASES, item.path))
-    if is_further or (is_slow and seldom_sees_more):
+    if is_further or (is_slow and is_further_case and not is_one_of(OF_SINGLE_CASES, item.path)):
         return "further"
     compiles = "compiled_graphs" in item.fixturenames
     is_beside = plants or compiles or is_campaign or is_one_of(OF_THE_REST, item.path)
